@@ -1,0 +1,1 @@
+"""Library: prune, distill, quantize, export, prove parity, benchmark."""

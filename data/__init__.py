@@ -1,0 +1,1 @@
+"""Library: records in, training-ready data out."""

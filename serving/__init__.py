@@ -1,0 +1,1 @@
+"""Library: bundles, the server, releases and their gate."""

@@ -1,0 +1,1 @@
+"""Library: the model, its optimization, checkpoints and metrics."""

@@ -1,0 +1,200 @@
+"""The transformer: one class for our own decoder and for encoders adopted from elsewhere.
+
+Shape suffixes: B batch, T tokens, D width, H heads, K head dimension, C classes, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from training.config import LayerShape, ModelConfig
+
+MASKED = -1e9  # finite, so that a row without any visible key gives numbers instead of NaN
+
+
+class Attention(nn.Module):
+    """Multi-head attention whose number of heads may differ from width / head_dim after pruning."""
+
+    def __init__(self, config: ModelConfig, shape: LayerShape) -> None:
+        super().__init__()
+        inner = shape.heads * config.head_dim
+        self.head_dim = config.head_dim
+        self.dropout = config.dropout
+        self.q = nn.Linear(config.width, inner, bias=config.bias)
+        self.k = nn.Linear(config.width, inner, bias=config.bias)
+        self.v = nn.Linear(config.width, inner, bias=config.bias)
+        self.o = nn.Linear(inner, config.width, bias=config.bias)
+
+    def forward(self, x_BTD: Tensor, bias: Tensor, rotary: tuple[Tensor, Tensor] | None) -> Tensor:
+        """`bias` broadcasts to [B, H, T, T]: 0 where a key is visible, MASKED elsewhere."""
+        q, k, v = (self.split_heads(project(x_BTD)) for project in (self.q, self.k, self.v))
+        if rotary is not None:
+            q, k = rotate(q, *rotary), rotate(k, *rotary)
+        return self.o(self.join_heads(self.attend(q, k, v, bias)))
+
+    def split_heads(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+
+    def join_heads(self, x: Tensor) -> Tensor:
+        return x.transpose(1, 2).flatten(2)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+        """Plain softmax attention: on CPUs at short T its backward is faster than the fused kernel's."""
+        scores = q @ k.transpose(-1, -2) * (1 / math.sqrt(self.head_dim)) + bias.to(q.dtype)
+        weights = F.dropout(scores.softmax(dim=-1), self.dropout, self.training)
+        return weights @ v
+
+
+class FeedForward(nn.Module):
+    """SwiGLU (gate, up, down) or GELU (up, down)."""
+
+    def __init__(self, config: ModelConfig, shape: LayerShape) -> None:
+        super().__init__()
+        if config.activation == "swiglu":
+            self.gate: nn.Linear | None = nn.Linear(config.width, shape.ffn, bias=config.bias)
+        else:
+            self.gate = None
+        self.up = nn.Linear(config.width, shape.ffn, bias=config.bias)
+        self.down = nn.Linear(shape.ffn, config.width, bias=config.bias)
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        return self.down(self.inner(x_BTD))
+
+    def inner(self, x_BTD: Tensor) -> Tensor:
+        """Channels [B, T, ffn] before the down projection: what FFN pruning ranks."""
+        if self.gate is None:
+            return F.gelu(self.up(x_BTD))
+        return F.silu(self.gate(x_BTD)) * self.up(x_BTD)
+
+
+class Block(nn.Module):
+    def __init__(self, config: ModelConfig, shape: LayerShape) -> None:
+        super().__init__()
+        self.pre = config.norm_place == "pre"
+        self.norm1 = make_norm(config)
+        self.attn = Attention(config, shape)
+        self.norm2 = make_norm(config)
+        self.mlp = FeedForward(config, shape)
+        self.drop = nn.Dropout(config.dropout)
+
+    def forward(self, x: Tensor, bias: Tensor, rotary: tuple[Tensor, Tensor] | None) -> Tensor:
+        if self.pre:
+            x = x + self.drop(self.attn(self.norm1(x), bias, rotary))
+            return x + self.drop(self.mlp(self.norm2(x)))
+        x = self.norm1(x + self.drop(self.attn(x, bias, rotary)))
+        return self.norm2(x + self.drop(self.mlp(x)))
+
+
+class Transformer(nn.Module):
+    """Token ids to hidden states; the output embedding is tied to the input embedding."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embed = nn.Embedding(config.vocab_size, config.width)
+        self.position = nn.Embedding(config.max_len, config.width) if config.position == "learned" else None
+        self.embed_norm = make_norm(config) if config.norm_place == "post" else nn.Identity()
+        self.drop = nn.Dropout(config.dropout)
+        self.blocks = nn.ModuleList(Block(config, shape) for shape in config.layers)
+        self.norm = make_norm(config) if config.norm_place == "pre" else nn.Identity()
+        self.reset()
+
+    def reset(self) -> None:
+        """Normal(0, 0.02); projections into the residual stream are scaled by 1/sqrt(2 x layers) (GPT-2)."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear | nn.Embedding):
+                nn.init.normal_(module.weight, std=0.02)
+                if isinstance(module, nn.Linear) and module.bias is not None:
+                    nn.init.zeros_(module.bias)
+        for block in self.blocks:
+            for residual in (block.attn.o, block.mlp.down):
+                nn.init.normal_(residual.weight, std=0.02 / math.sqrt(2 * len(self.blocks)))
+
+    def hidden(
+        self,
+        ids_BT: Tensor,
+        mask_BT: Tensor | None = None,
+        docs_BT: Tensor | None = None,
+        positions_BT: Tensor | None = None,
+    ) -> Tensor:
+        """Hidden states [B, T, D].
+
+        `mask` is 1 for real tokens (keys elsewhere are invisible); `docs` numbers the documents of a packed row, and
+        no token sees another document; `positions` restart with each document where given, else count from 0.
+        """
+        x = self.embed(ids_BT)
+        if positions_BT is None:
+            positions_BT = torch.arange(ids_BT.shape[1], device=ids_BT.device)[None]
+        if self.position is not None:
+            x = x + self.position(positions_BT)
+        x = self.drop(self.embed_norm(x))
+        rotary = None
+        if self.config.position == "rotary":
+            rotary = rotary_tables(positions_BT, self.config.head_dim, self.config.rope_theta, x.dtype)
+        bias = attention_bias(ids_BT.shape[1], self.config.causal, mask_BT, docs_BT, ids_BT.device)
+        for block in self.blocks:
+            x = block(x, bias, rotary)
+        return self.norm(x)
+
+    def lm_logits(self, hidden_BTD: Tensor) -> Tensor:
+        """Next-token logits [B, T, V] through the tied embedding."""
+        return F.linear(hidden_BTD, self.embed.weight)
+
+
+class Classifier(nn.Module):
+    """A backbone, the mean of its hidden states over real tokens, and a linear head."""
+
+    def __init__(self, backbone: Transformer, classes: int) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.drop = nn.Dropout(backbone.config.dropout)
+        self.head = nn.Linear(backbone.config.width, classes)
+        nn.init.normal_(self.head.weight, std=0.02)
+        nn.init.zeros_(self.head.bias)
+
+    def forward(self, ids_BT: Tensor, mask_BT: Tensor) -> Tensor:
+        """Logits [B, C]; `mask` is 1 for real tokens."""
+        return self.head(self.drop(mean_pool(self.backbone.hidden(ids_BT, mask_BT), mask_BT)))
+
+
+def mean_pool(hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
+    """Mean [B, D] over real tokens; a row without any gives zeros."""
+    weight = mask_BT.to(hidden_BTD.dtype).unsqueeze(-1)
+    return (hidden_BTD * weight).sum(1) / weight.sum(1).clamp(min=1)
+
+
+def make_norm(config: ModelConfig) -> nn.Module:
+    if config.norm == "rms":
+        return nn.RMSNorm(config.width, eps=config.norm_eps)
+    return nn.LayerNorm(config.width, eps=config.norm_eps)
+
+
+def rotary_tables(positions_BT: Tensor, head_dim: int, theta: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Cosines and sines [B or 1, 1, T, K/2] of the rotary angles (RoFormer, arXiv:2104.09864)."""
+    steps = torch.arange(0, head_dim, 2, device=positions_BT.device, dtype=torch.float32)
+    angles = positions_BT[:, None, :, None].float() * theta ** (-steps / head_dim)
+    return angles.cos().to(dtype), angles.sin().to(dtype)
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotate halves: element i pairs with element i + K/2 (the non-interleaved layout)."""
+    first, second = x.chunk(2, dim=-1)
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+
+
+def attention_bias(
+    length: int, causal: bool, mask_BT: Tensor | None, docs_BT: Tensor | None, device: torch.device
+) -> Tensor:
+    """Additive bias that broadcasts to [B, H, T, T]: 0 where query t may see key s."""
+    visible = torch.ones(1, 1, length, length, dtype=torch.bool, device=device)
+    if causal:
+        visible = visible.tril()
+    if mask_BT is not None:
+        visible = visible & mask_BT[:, None, None, :].bool()
+    if docs_BT is not None:
+        visible = visible & (docs_BT[:, None, :, None] == docs_BT[:, None, None, :])
+    return torch.zeros_like(visible, dtype=torch.float32).masked_fill(~visible, MASKED)
