@@ -38,6 +38,13 @@ def fingerprint(module: str) -> str:
     return json.dumps({"stage": module, "hash": whole, "modules": modules}, indent=1) + "\n"
 
 
+def fresh_fingerprint(module: str) -> str:
+    """The fingerprint of the files as they are now, whatever was read before in this process."""
+    for cached in (imports, exists, path_of, parse, tree_hash):
+        cached.cache_clear()
+    return fingerprint(module)
+
+
 def reach(module: str) -> set[str]:
     """Project modules that a module imports, directly or not, at top level or inside functions."""
     seen: set[str] = set()
@@ -90,12 +97,14 @@ def tree_hash(path: Path) -> str:
     """Hash of a syntax tree without docstrings; comments and layout are not in it."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            first = node.body[0] if node.body else None
-            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
-                if isinstance(first.value.value, str):
-                    node.body = node.body[1:] or [ast.Pass()]
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and is_docstring(node):
+            node.body = node.body[1:] or [ast.Pass()]
     return hashlib.sha256(ast.dump(tree).encode()).hexdigest()
+
+
+def is_docstring(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    first = node.body[0] if node.body else None
+    return isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
 
 
 def write_if_changed(path: Path, text: str) -> None:

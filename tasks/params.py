@@ -61,9 +61,7 @@ def read(path: Path = PARAMS_FILE) -> Any:
     return document
 
 
-def explain(
-    error: ValidationError, document: Any, section: str, model: type[BaseModel], path: Path
-) -> Iterator[str]:
+def explain(error: ValidationError, document: Any, section: str, model: type[BaseModel], path: Path) -> Iterator[str]:
     """One line a problem: where, which key, what it got, what was expected, the nearest key."""
     for problem in error.errors():
         where = (section, *problem["loc"])

@@ -47,7 +47,10 @@ class Progress:
     def line(self) -> str:
         seconds = max(time.monotonic() - self.started, 1e-9)
         rate = self.done / seconds
-        parts = [f"{self.done:,}" + (f"/{self.total:,}" if self.total else "") + f" {self.unit}", f"{rate:,.0f}/s"]
+        parts = [
+            f"{self.done:,}" + (f"/{self.total:,}" if self.total else "") + f" {self.unit}",
+            f"{rate:,.0f}/s",
+        ]
         if self.total and 0 < self.done < self.total:
             parts.append(f"{(self.total - self.done) / rate:.0f} s left")
         if self.note:

@@ -20,9 +20,10 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from data.errors import DaymillError
-from tasks.parent import end_with_parent
+from tasks.code import fresh_fingerprint
 from tasks.params import ParamsError, load
-from tasks.pipeline_file import StageFile, stage_file
+from tasks.parent import end_with_parent
+from tasks.pipeline_file import stage_file
 from tasks.progress import Progress
 
 WORK = Path("artifacts/.work")
@@ -89,6 +90,7 @@ def execute(name: str, model: type[ParamsModel], body: Callable[[ParamsModel, Co
     params = load(name, model)
     stage = stage_file(name)
     before = {dep: content_hash(dep) for dep in stage.deps}
+    code = fresh_fingerprint(f"tasks.{name}")
     key = hashlib.sha256(json.dumps([sorted(map(str, before.items())), params.model_dump_json()]).encode())
     work = WORK / name / key.hexdigest()[:16]
     discard_other_work(work)
@@ -97,7 +99,11 @@ def execute(name: str, model: type[ParamsModel], body: Callable[[ParamsModel, Co
 
     result = body(params, Context(name, Path.cwd(), work, stage.outs))
 
-    refuse_moved_deps(stage, before)
+    moved = [str(dep) for dep in stage.deps if content_hash(dep) != before[dep]]
+    moved += ["params.yaml"] if load(name, model) != params else []
+    moved += moved_modules(code, fresh_fingerprint(f"tasks.{name}"))
+    if moved:  # DVC hashes after the command and would record the wrong link (treeverse/dvc#11058)
+        raise DaymillError(f"changed while the stage ran: {', '.join(moved)}; the result is not recorded, run again")
     summary = {
         "stage": name,
         "seconds": round(time.time() - started, 3),
@@ -131,11 +137,10 @@ def stage_lock(name: str) -> Iterator[None]:
         yield
 
 
-def refuse_moved_deps(stage: StageFile, before: dict[Path, str]) -> None:
-    """DVC hashes deps after the command and would record the wrong link (treeverse/dvc#11058)."""
-    moved = [str(dep) for dep in stage.deps if content_hash(dep) != before[dep]]
-    if moved:
-        raise DaymillError(f"changed while stage {stage.name} ran: {', '.join(moved)}; its result is not kept, run again")
+def moved_modules(before: str, after: str) -> list[str]:
+    """Project modules whose code differs between two fingerprints."""
+    old, new = json.loads(before)["modules"], json.loads(after)["modules"]
+    return sorted(name for name in old | new if old.get(name) != new.get(name))
 
 
 def content_hash(path: Path) -> str:

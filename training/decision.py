@@ -39,7 +39,10 @@ def decide(
 
 
 def score(
-    logits: Floats, labels: Sequence[str], positive: str | None = None, chosen: NDArray[np.int64] | None = None
+    logits: Floats,
+    labels: Sequence[str],
+    positive: str | None = None,
+    chosen: NDArray[np.int64] | None = None,
 ) -> NDArray[np.float64]:
     """Score [N]: P(positive) for two labels with a positive one, otherwise the probability of the chosen label."""
     probabilities = softmax(logits)

@@ -110,9 +110,9 @@ class Transformer(nn.Module):
                 nn.init.normal_(module.weight, std=0.02)
                 if isinstance(module, nn.Linear) and module.bias is not None:
                     nn.init.zeros_(module.bias)
-        for block in self.blocks:
-            for residual in (block.attn.o, block.mlp.down):
-                nn.init.normal_(residual.weight, std=0.02 / math.sqrt(2 * len(self.blocks)))
+        for name, weight in self.named_parameters():
+            if name.endswith(("attn.o.weight", "mlp.down.weight")):
+                nn.init.normal_(weight, std=0.02 / math.sqrt(2 * len(self.blocks)))
 
     def hidden(
         self,
