@@ -106,12 +106,6 @@ def _is_text_codec(name: str) -> bool:
     is_text = getattr(info, "_is_text_encoding", True)
     escapes = {"unicode_escape", "raw_unicode_escape", "undefined", "idna", "punycode"}
     return bool(is_text) and info.name.replace("-", "_") not in escapes
-        "unicode_escape",
-        "raw-unicode-escape",
-        "undefined",
-        "idna",
-        "punycode",
-    }
 
 
 def _as_found(raw: bytes) -> tuple[str, bool]:

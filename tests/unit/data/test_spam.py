@@ -53,7 +53,7 @@ def test_a_plain_mail_becomes_a_record_with_its_parts_as_found() -> None:
         (b"Content-Type: text/plain; charset=no-such-charset\n", "naïve".encode(), "naïve"),
         (
             b"Content-Type: text/html\n",
-            b"<meta charset=euc-kr><p>" + "광고".encode("euc-kr"),
+            "<meta charset=euc-kr><p>" + "광고".encode("euc-kr"),
             "<meta charset=euc-kr><p>광고",
         ),
         (b"Content-Type: multipart/mixed\n", b"no boundary at all", "no boundary at all"),
@@ -190,7 +190,7 @@ def test_another_archive_than_the_expected_one_is_refused(tmp_path: Path, monkey
 
 def test_a_failing_npm_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_npm(tmp_path, monkeypatch, "echo npm error code ENOTFOUND >&2; exit 1")
-    with pytest.raises(DaymillError, match="ENOTFOUND.*network"):
+    with pytest.raises(DaymillError, match=r"ENOTFOUND.*network"):
         fetch_spam(tmp_path / "input", cache=tmp_path / "cache")
 
 
