@@ -6,6 +6,7 @@ Shape suffixes: B batch, T tokens, D width, H heads, K head dimension, C classes
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -23,7 +24,7 @@ class Attention(nn.Module):
         super().__init__()
         inner = shape.heads * config.head_dim
         self.head_dim = config.head_dim
-        self.dropout = config.dropout
+        self.kernel: Literal["plain", "sdpa"] = "plain"
         self.q = nn.Linear(config.width, inner, bias=config.bias)
         self.k = nn.Linear(config.width, inner, bias=config.bias)
         self.v = nn.Linear(config.width, inner, bias=config.bias)
@@ -43,10 +44,11 @@ class Attention(nn.Module):
         return x.transpose(1, 2).flatten(2)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
-        """Plain softmax attention: on CPUs at short T its backward is faster than the fused kernel's."""
+        """Softmax attention: spelled out, or torch's fused kernel; which one is faster is a matter of the machine."""
+        if self.kernel == "sdpa":
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=bias.to(q.dtype))
         scores = q @ k.transpose(-1, -2) * (1 / math.sqrt(self.head_dim)) + bias.to(q.dtype)
-        weights = F.dropout(scores.softmax(dim=-1), self.dropout, self.training)
-        return weights @ v
+        return scores.softmax(dim=-1) @ v
 
 
 class FeedForward(nn.Module):
@@ -113,6 +115,12 @@ class Transformer(nn.Module):
         for name, weight in self.named_parameters():
             if name.endswith(("attn.o.weight", "mlp.down.weight")):
                 nn.init.normal_(weight, std=0.02 / math.sqrt(2 * len(self.blocks)))
+
+    def set_attention(self, kernel: Literal["plain", "sdpa"]) -> None:
+        """Choose how attention is computed; the result is the same within rounding."""
+        for module in self.modules():
+            if isinstance(module, Attention):
+                module.kernel = kernel
 
     def hidden(
         self,

@@ -1,0 +1,365 @@
+"""Train a classifier: row-exact loss, optional distillation, averaging of weights, early stopping, exact resume.
+
+Shape suffixes: B rows, T tokens, C classes, D width.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from data.batching import budget_batches
+from data.errors import DaymillError
+from data.tokens import pad
+from training.losses import label_loss_sum, soft_loss_sum
+from training.metrics import best_threshold, confusion, headline
+from training.model import Classifier, mean_pool
+from training.optim import make_adamw
+from training.precision import Choice, Kernel, autocast, choose
+from training.predict import predict_logits
+from training.rows import Rows
+from training.schedule import learning_rate
+from training.state import load_state, part, restore_training, save_state, training_tensors
+from training.step import Trainer
+
+
+@dataclass(frozen=True)
+class Distill:
+    """How a student follows its teacher: share of the soft loss (the rest: true labels), and hidden states."""
+
+    weight: float = 0.7
+    temperature: float = 2.0
+    hidden: float = 0.0  # weight of the mean squared error of the last hidden states (equal widths only)
+
+
+@dataclass(frozen=True)
+class ClassifyConfig:
+    """Knobs of one training run; `steps` counts updates and goes before `epochs` where given."""
+
+    epochs: float = 3.0
+    steps: int | None = None
+    rows: int = 32  # rows of one update
+    max_tokens: int = 4096  # padded tokens of one micro-batch
+    lr: float = 1e-3
+    warmup: float = 0.1  # share of the steps
+    floor: float = 0.05  # last learning rate as a share of the peak
+    weight_decay: float = 0.05
+    clip: float = 1.0
+    smoothing: float = 0.05
+    balance: bool = False  # weight classes by the inverse of their share
+    average: float = 0.0  # decay of the moving average of weights that is evaluated and kept; 0 keeps the last
+    evaluations: float = 1.0  # per epoch
+    patience: int = 3  # evaluations without a lower validation loss before stopping; 0 never stops
+    bf16: bool | None = None  # None: measure
+    attention: Kernel | None = None  # None: measure
+    positive: int | None = None  # index of the label whose F1 is reported on the way
+    seed: int = 0
+
+
+@dataclass
+class History:
+    """What happened: one entry an evaluation, and the totals."""
+
+    evaluations: list[dict[str, float]] = field(default_factory=list)
+    steps: int = 0
+    tokens: int = 0  # real tokens that went through the model
+    seconds: float = 0.0
+    best_step: int = 0
+    choice: dict[str, Any] = field(default_factory=dict)  # training.precision.Choice
+    stopped_early: bool = False
+
+    @property
+    def tokens_per_s(self) -> float:
+        return self.tokens / self.seconds if self.seconds else 0.0
+
+
+class Bar(Protocol):
+    def advance(self, n: int = 1, note: str = "") -> Any: ...
+
+
+@dataclass(frozen=True)
+class RowBatch:
+    ids: Tensor  # [B, T]
+    mask: Tensor  # [B, T]
+    labels: Tensor  # [B]
+    teacher: Tensor | None  # [B, C]
+
+
+def train_classifier(
+    model: Classifier,
+    train: Rows,
+    config: ClassifyConfig,
+    *,
+    valid: Rows | None = None,
+    teacher: nn.Module | NDArray[np.floating] | None = None,
+    distill: Distill | None = None,
+    on_step: Callable[[int, int], None] | None = None,
+    on_eval: Callable[[dict[str, float]], None] | None = None,
+    progress: Bar | None = None,
+    state: Path | None = None,
+) -> History:
+    """Train `model` in place; it ends in eval mode with the best weights on `valid` (without it: the last ones).
+
+    `teacher` is a frozen classifier or its logits [N, C] for the train rows; `distill` says how to follow it.
+    `on_step(step, steps)` runs before each update. `state` names a file for exact resume after a kill, saved at
+    every evaluation. Rows without a label must be dropped before. Raises DaymillError without rows.
+    """
+    if not len(train):
+        raise DaymillError("no labelled rows to train on")
+    torch.manual_seed(config.seed)
+    job = Job(model, train, config, teacher, distill)
+    return job.run(valid, on_step, on_eval, progress, state)
+
+
+class Job:
+    """One run of `train_classifier`: the plan of its steps and the state that they change."""
+
+    def __init__(
+        self,
+        model: Classifier,
+        train: Rows,
+        config: ClassifyConfig,
+        teacher: nn.Module | NDArray[np.floating] | None,
+        distill: Distill | None,
+    ) -> None:
+        self.model, self.train, self.config = model, train, config
+        self.per_epoch = -(-len(train) // config.rows)
+        self.steps = config.steps if config.steps is not None else max(1, round(config.epochs * self.per_epoch))
+        self.every = max(1, min(self.steps, round(self.per_epoch / config.evaluations)))
+        self.trainer = Trainer(model, make_adamw(model, config.weight_decay), config.clip)
+        self.class_weights = balanced_weights(train) if config.balance else None
+        self.history = History()
+        self.average: dict[str, Tensor] = {}
+        self.best: dict[str, Tensor] = {}
+        self.best_loss = float("inf")
+        self.distill = distill if teacher is not None else None
+        self.teacher = teacher
+        self.soft: Tensor | None = None
+        self.bf16 = False
+        self.order: tuple[int, NDArray[np.int64]] = (-1, np.empty(0, dtype=np.int64))
+
+    def run(
+        self,
+        valid: Rows | None,
+        on_step: Callable[[int, int], None] | None,
+        on_eval: Callable[[dict[str, float]], None] | None,
+        progress: Bar | None,
+        state: Path | None,
+    ) -> History:
+        saved = load_state(state) if state is not None else None
+        if saved is not None:
+            self.restore(*saved)
+        else:
+            self.history.choice = asdict(self.probe())
+            if self.config.average:
+                self.average = {name: p.detach().clone() for name, p in self.model.named_parameters()}
+        choice = Choice(**self.history.choice)
+        self.bf16 = choice.bf16
+        self.model.backbone.set_attention(choice.attention)
+        self.prepare_teacher()
+        self.model.train()
+        if progress is not None and self.history.steps:
+            progress.advance(self.history.steps * self.config.rows)
+        waiting = 0
+        while self.history.steps < self.steps:
+            if on_step is not None:
+                on_step(self.history.steps, self.steps)
+            loss = self.update()
+            if progress is not None:
+                progress.advance(self.config.rows, f"loss {loss:.3f}, {self.history.tokens_per_s:,.0f} tokens/s")
+            if self.history.steps % self.every == 0 or self.history.steps == self.steps:
+                if valid is not None:
+                    entry = self.evaluate(valid, loss)
+                    waiting = 0 if self.history.best_step == self.history.steps else waiting + 1
+                    if on_eval is not None:
+                        on_eval(entry)
+                if state is not None:
+                    self.save(state)
+                if valid is not None and self.config.patience and waiting >= self.config.patience:
+                    self.history.stopped_early = True
+                    break
+        self.finish(valid)
+        return self.history
+
+    def update(self) -> float:
+        """One step; returns its mean loss."""
+        start = time.perf_counter()
+        step, config = self.history.steps, self.config
+        rate = learning_rate(step, self.steps, config.lr, round(config.warmup * self.steps), config.floor)
+        report = self.trainer.step(self.micro_batches(step), self.loss_sum, self.weight, rate)
+        if self.average and report.updated:
+            # Early on the average follows quickly, so that it does not remember the first random weights.
+            decay = min(config.average, (1 + step) / (10 + step))
+            now = [p.detach() for p in self.model.parameters()]
+            torch._foreach_lerp_(list(self.average.values()), now, 1 - decay)
+        self.history.steps += 1
+        self.history.seconds += time.perf_counter() - start
+        return report.loss
+
+    def micro_batches(self, step: int) -> list[RowBatch]:
+        """The rows of a step, drawn without replacement within each epoch, bucketed by length."""
+        epoch, at = divmod(step, self.per_epoch)
+        if self.order[0] != epoch:
+            self.order = (epoch, np.random.default_rng((self.config.seed, epoch)).permutation(len(self.train)))
+        chosen = self.order[1][at * self.config.rows : (at + 1) * self.config.rows]
+        tokens = self.train.tokens
+        batches = budget_batches([len(tokens[i]) for i in chosen], self.config.max_tokens)
+        self.history.tokens += sum(len(tokens[i]) for i in chosen)
+        return [self.batch(chosen[members]) for members in batches]
+
+    def batch(self, index: NDArray[np.int64]) -> RowBatch:
+        ids, mask = pad([self.train.tokens[i] for i in index])
+        return RowBatch(
+            torch.from_numpy(ids),
+            torch.from_numpy(mask),
+            torch.from_numpy(self.train.labels[index]),
+            None if self.soft is None else self.soft[torch.from_numpy(index)],
+        )
+
+    def loss_sum(self, batch: RowBatch) -> Tensor:
+        model, distill = self.model, self.distill
+        with autocast(self.bf16):
+            if distill is None or not distill.hidden:
+                hidden_BTD, logits_BC = None, model(batch.ids, batch.mask)
+            else:
+                hidden_BTD = model.backbone.hidden(batch.ids, batch.mask)
+                logits_BC = model.head(model.drop(mean_pool(hidden_BTD, batch.mask)))
+        hard = label_loss_sum(logits_BC, batch.labels, self.config.smoothing, self.class_weights)
+        if distill is None:
+            return hard
+        teacher_BC = batch.teacher
+        if hidden_BTD is not None:
+            assert isinstance(self.teacher, Classifier)
+            with torch.no_grad(), autocast(self.bf16):
+                goal_BTD = self.teacher.backbone.hidden(batch.ids, batch.mask)
+                teacher_BC = self.teacher.head(mean_pool(goal_BTD, batch.mask))
+        assert teacher_BC is not None
+        loss = (1 - distill.weight) * hard + distill.weight * soft_loss_sum(logits_BC, teacher_BC, distill.temperature)
+        if hidden_BTD is not None:
+            error_BT = F.mse_loss(hidden_BTD.float(), goal_BTD.float(), reduction="none").mean(-1)
+            loss = loss + distill.hidden * mean_pool(error_BT.unsqueeze(-1), batch.mask).sum()
+        return loss
+
+    def weight(self, batch: RowBatch) -> float:
+        if self.class_weights is None:
+            return float(len(batch.labels))
+        return float(self.class_weights[batch.labels].sum())
+
+    def prepare_teacher(self) -> None:
+        """A frozen teacher answers each row once: its logits do not change from epoch to epoch."""
+        if self.distill is None or self.distill.hidden:
+            if self.distill is not None and not isinstance(self.teacher, Classifier):
+                raise ValueError("distilling hidden states needs the teacher itself, not its logits")
+            return
+        logits = self.teacher
+        if isinstance(logits, nn.Module):
+            logits = predict_logits(logits, self.train.tokens, bf16=self.bf16)
+        self.soft = torch.from_numpy(np.asarray(logits, dtype=np.float32))
+
+    def probe(self) -> Choice:
+        """Precision and attention kernel for micro-batches of the longer rows."""
+        order = np.argsort(self.train.lengths, kind="stable")[len(self.train) // 2 :]
+        longest = int(self.train.lengths.max())
+        batch = self.batch(order[: max(1, min(self.config.rows, self.config.max_tokens // longest))])
+
+        def run(bf16: bool, attention: Kernel) -> None:
+            self.model.backbone.set_attention(attention)
+            with autocast(bf16):
+                loss = label_loss_sum(self.model(batch.ids, batch.mask), batch.labels)
+            loss.backward()
+            self.model.zero_grad(set_to_none=True)
+
+        return choose(run, self.config.bf16, self.config.attention)
+
+    def evaluate(self, valid: Rows, train_loss: float) -> dict[str, float]:
+        """Validation loss (sum over sum) and the headline metric; keeps the weights when the loss is the lowest."""
+        with self.averaged():
+            logits = predict_logits(self.model, valid.tokens, bf16=self.bf16)
+            loss = label_loss_sum(torch.from_numpy(logits), torch.from_numpy(valid.labels)).item() / len(valid)
+            self.model.train()
+            if loss < self.best_loss:
+                self.best_loss, self.history.best_step = loss, self.history.steps
+                self.best = {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
+        entry = {
+            "step": self.history.steps,
+            "epoch": self.history.steps / self.per_epoch,
+            "train_loss": train_loss,
+            "valid_loss": loss,
+            "valid_f1": self.f1(valid, logits),
+            "tokens_per_s": self.history.tokens_per_s,
+        }
+        self.history.evaluations.append(entry)
+        return entry
+
+    def f1(self, rows: Rows, logits: NDArray[np.float32]) -> float:
+        predicted = logits.argmax(-1)
+        positive = self.config.positive
+        if positive is not None and logits.shape[1] == 2:
+            scores = torch.from_numpy(logits).softmax(-1)[:, positive].numpy()
+            called = scores >= best_threshold(rows.labels == positive, scores)
+            predicted = np.where(called, positive, 1 - positive)
+        return float(headline(confusion(rows.labels, predicted, logits.shape[1]), positive))
+
+    def averaged(self) -> Swapped:
+        return Swapped(self.model, self.average)
+
+    def finish(self, valid: Rows | None) -> None:
+        if valid is not None and self.best:
+            self.model.load_state_dict(self.best)
+        elif self.average:
+            self.model.load_state_dict(self.average, strict=False)
+        self.model.eval()
+
+    def save(self, path: Path) -> None:
+        tensors = training_tensors(self.model, self.trainer.optimizer)
+        tensors |= {f"average/{name}": tensor for name, tensor in self.average.items()}
+        tensors |= {f"best/{name}": tensor for name, tensor in self.best.items()}
+        save_state(path, tensors, {"history": asdict(self.history), "best_loss": self.best_loss})
+
+    def restore(self, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
+        restore_training(self.model, self.trainer.optimizer, tensors)
+        self.average, self.best = part(tensors, "average"), part(tensors, "best")
+        self.history, self.best_loss = History(**meta["history"]), meta["best_loss"]
+
+
+class Swapped:
+    """A context in which a model has other parameter values."""
+
+    def __init__(self, model: nn.Module, values: dict[str, Tensor]) -> None:
+        self.pairs = [(p.data, values[name]) for name, p in model.named_parameters() if name in values]
+
+    def exchange(self) -> None:
+        for ours, theirs in self.pairs:
+            kept = ours.clone()
+            ours.copy_(theirs)
+            theirs.copy_(kept)
+
+    def __enter__(self) -> None:
+        self.exchange()
+
+    def __exit__(self, *_: object) -> None:
+        self.exchange()
+
+
+def balanced_weights(rows: Rows) -> Tensor:
+    """Weights [C] inverse to the classes' shares, 1 in the mean over rows."""
+    counts = np.bincount(rows.labels, minlength=len(rows.names)).astype(np.float64)
+    return torch.tensor(len(rows) / (len(counts) * np.maximum(counts, 1)), dtype=torch.float32)
+
+
+def freeze(model: nn.Module) -> nn.Module:
+    """Eval mode and no gradients: a teacher."""
+    return model.eval().requires_grad_(False)
+
+
+def class_counts(rows: Rows) -> Sequence[int]:
+    return np.bincount(rows.labels, minlength=len(rows.names)).tolist()

@@ -1,0 +1,87 @@
+"""Losses as sums with their weights, so that every average is taken once, over the whole step.
+
+Shape suffixes: N rows or tokens, C classes, D width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from data.batching import IGNORE
+
+CHUNK = 1024  # tokens whose logits exist at one time
+
+
+class LinearCrossEntropy(torch.autograd.Function):
+    """Summed cross-entropy of `hidden @ weight.T`, chunk by chunk, with the gradients made on the way.
+
+    The logits of all tokens (4,096 x 8,192 fp32 = 134 MB) and their gradient never exist at once, which also saves
+    most of the memory traffic (the idea of arXiv:2410.10989). Accumulates in fp32.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, hidden_ND: Tensor, weight_VD: Tensor, target_N: Tensor, needs_grad: bool) -> Tensor:
+        """Scalar fp32 sum over tokens; the products run in the dtype of `hidden`."""
+        weight = weight_VD.to(hidden_ND.dtype)
+        total = torch.zeros((), dtype=torch.promote_types(torch.float32, hidden_ND.dtype))
+        grad_hidden = torch.empty_like(hidden_ND) if needs_grad else None
+        grad_weight = torch.zeros_like(weight_VD) if needs_grad else None
+        for start in range(0, len(hidden_ND), CHUNK):
+            h, target = hidden_ND[start : start + CHUNK], target_N[start : start + CHUNK, None]
+            logits = (h @ weight.T).to(total.dtype)
+            top = logits.amax(dim=-1, keepdim=True)
+            picked = logits.gather(1, target)
+            exp = logits.sub_(top).exp_()
+            norm = exp.sum(dim=-1, keepdim=True)
+            total += (norm.log() + top - picked).sum()
+            if grad_hidden is not None and grad_weight is not None:
+                slope = exp.div_(norm)
+                slope.scatter_add_(1, target, slope.new_full((1, 1), -1.0).expand_as(target))
+                slope = slope.to(h.dtype)
+                torch.mm(slope, weight, out=grad_hidden[start : start + CHUNK])
+                grad_weight += slope.T @ h
+        ctx.save_for_backward(grad_hidden, grad_weight)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor, Tensor, None, None]:
+        grad_hidden, grad_weight = ctx.saved_tensors
+        (scale,) = grad_outputs
+        return grad_hidden * scale.to(grad_hidden.dtype), grad_weight * scale.to(grad_weight.dtype), None, None
+
+
+def next_token_loss_sum(hidden: Tensor, weight_VD: Tensor, targets: Tensor) -> Tensor:
+    """Summed cross-entropy of hidden [B, T, D] against targets [B, T], through the tied embedding.
+
+    Places with target IGNORE are left out before the vocabulary product; without any real target the sum is 0.
+    """
+    real = (targets != IGNORE).flatten().nonzero().squeeze(1)
+    flat = hidden.flatten(0, 1)
+    if len(real) < len(flat):
+        flat = flat[real]
+    # Autocast is off inside: the function chooses its own dtypes.
+    with torch.autocast("cpu", enabled=False):
+        return LinearCrossEntropy.apply(flat, weight_VD, targets.flatten()[real], torch.is_grad_enabled())
+
+
+def label_loss_sum(
+    logits_NC: Tensor, labels_N: Tensor, smoothing: float = 0.0, class_weights: Tensor | None = None
+) -> Tensor:
+    """Summed label-smoothed cross-entropy; rows labelled IGNORE count in neither term (pytorch#73205)."""
+    real = labels_N != IGNORE
+    logits, labels = logits_NC[real].float(), labels_N[real]
+    log_p = F.log_softmax(logits, dim=-1)
+    hit = -log_p.gather(1, labels[:, None]).squeeze(1)
+    loss = (1 - smoothing) * hit - smoothing * log_p.mean(dim=-1)
+    return (loss if class_weights is None else loss * class_weights[labels]).sum()
+
+
+def soft_loss_sum(logits_NC: Tensor, teacher_NC: Tensor, temperature: float) -> Tensor:
+    """Summed KL(teacher || student) at a temperature, times its square so that gradients keep their scale."""
+    student = F.log_softmax(logits_NC.float() / temperature, dim=-1)
+    target = F.log_softmax(teacher_NC.float() / temperature, dim=-1)
+    return F.kl_div(student, target, reduction="sum", log_target=True) * temperature**2

@@ -1,0 +1,184 @@
+"""Pretraining: next-token loss on packed documents, with exact resume after a kill at any instant."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from data.batching import pack_documents
+from data.errors import DaymillError
+from data.tokens import TokenShard
+from training.loader import PackedLoader, TokenBatch, batch_of
+from training.losses import next_token_loss_sum
+from training.model import Transformer
+from training.optim import make_adamw
+from training.precision import Choice, Kernel, autocast, choose
+from training.schedule import learning_rate
+from training.state import load_state, restore_training, save_state, training_tensors
+from training.step import Trainer
+
+
+@dataclass(frozen=True)
+class PretrainConfig:
+    """Knobs of a run; a step sees rows x length x accumulate token places."""
+
+    tokens: int  # token places to train on; 0 leaves the random weights
+    length: int = 256  # places of a packed row
+    rows: int = 16  # rows of a micro-batch
+    accumulate: int = 1  # micro-batches of a step
+    lr: float = 2e-3
+    warmup: float = 0.1  # share of the steps
+    floor: float = 0.05  # last learning rate as a share of the peak
+    weight_decay: float = 0.1
+    clip: float = 1.0
+    seed: int = 0
+    evaluations: int = 4  # validations on the way, the last one at the end
+    valid_tokens: int = 50_000  # token places of a validation; 0: all
+    save_every_s: float = 15.0
+    bf16: bool | None = None  # None: measure
+    attention: Kernel | None = None  # "plain", "sdpa"; None: measure
+
+    @property
+    def steps(self) -> int:
+        return math.ceil(self.tokens / (self.rows * self.length * self.accumulate))
+
+
+@dataclass
+class Progressed:
+    """What a run has done so far; the part of its state that is not tensors."""
+
+    step: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    position: dict[str, int] = field(default_factory=lambda: {"epoch": 0, "row": 0})
+    choice: dict[str, Any] = field(default_factory=dict)
+    points: list[tuple[int, dict[str, float]]] = field(default_factory=list)
+
+    @property
+    def tokens_per_s(self) -> float:
+        return self.tokens / self.seconds if self.seconds else 0.0
+
+
+class Bar(Protocol):
+    def advance(self, count: int = 1, note: str = "") -> None: ...
+
+
+class Curves(Protocol):
+    def log(self, step: int, values: Mapping[str, float]) -> None: ...
+
+
+def pretrain(
+    model: Transformer,
+    train: TokenShard,
+    valid: TokenShard,
+    config: PretrainConfig,
+    *,
+    state: Path,
+    progress: Bar | None = None,
+    curves: Curves | None = None,
+    on_step: Callable[[int], None] | None = None,
+) -> Progressed:
+    """Train in place and return what was done; `state` is where a killed run left off, and where this one saves.
+
+    Raises DaymillError for a state of another model and for twenty non-finite steps in a row.
+    """
+    torch.manual_seed(config.seed)
+    trainer = Trainer(model, make_adamw(model, config.weight_decay), config.clip)
+    loader = PackedLoader(train, config.length, config.rows, config.seed)
+    done = Progressed()
+    saved = load_state(state)
+    if saved is not None:
+        tensors, meta = saved
+        done = Progressed(**meta | {"points": [(step, values) for step, values in meta["points"]]})
+        restore_training(model, trainer.optimizer, tensors)
+        loader.seek(done.position)
+        choice = Choice(**done.choice)
+    else:
+        choice = probe(model, batch_of(loader.packed, 0, config.rows), config)
+        done.choice = asdict(choice)
+    model.set_attention(choice.attention)
+    if progress is not None and done.tokens:
+        progress.advance(done.tokens)
+    if curves is not None:
+        for step, values in done.points:
+            curves.log(step, values)
+
+    def loss_sum(batch: TokenBatch) -> Tensor:
+        return token_loss_sum(model, batch, choice.bf16)
+
+    model.train()
+    last_save = time.monotonic()
+    evaluate_at = {round(config.steps * (i + 1) / config.evaluations) for i in range(config.evaluations)}
+    while done.step < config.steps:
+        if on_step is not None:
+            on_step(done.step)
+        start = time.perf_counter()
+        batches = [loader.next() for _ in range(config.accumulate)]
+        rate = learning_rate(done.step, config.steps, config.lr, round(config.warmup * config.steps), config.floor)
+        report = trainer.step(batches, loss_sum, lambda batch: batch.tokens, rate)
+        done.step += 1
+        done.tokens += int(report.weight)
+        done.seconds += time.perf_counter() - start
+        done.position = loader.position()
+        values = {"train/loss": report.loss, "train/grad_norm": report.grad_norm, "train/lr": rate}
+        if done.step in evaluate_at:
+            values["valid/loss"] = validation_loss(model, valid, config, choice.bf16)
+        values["train/tokens_per_s"] = done.tokens_per_s
+        done.points.append((done.step, values))
+        if curves is not None:
+            curves.log(done.step, values)
+        if progress is not None:
+            progress.advance(int(report.weight), f"loss {report.loss:.3f}")
+        if time.monotonic() - last_save >= config.save_every_s or done.step == config.steps:
+            save_state(state, training_tensors(model, trainer.optimizer), asdict(done))
+            last_save = time.monotonic()
+    model.eval()
+    return done
+
+
+def probe(model: Transformer, batch: TokenBatch, config: PretrainConfig) -> Choice:
+    """Precision and attention kernel for batches like this one."""
+
+    def run(bf16: bool, attention: Kernel) -> None:
+        model.set_attention(attention)
+        token_loss_sum(model, batch, bf16).backward()
+        model.zero_grad(set_to_none=True)
+
+    return choose(run, config.bf16, config.attention)
+
+
+def token_loss_sum(model: Transformer, batch: TokenBatch, bf16: bool) -> Tensor:
+    """Summed next-token loss of a batch of packed rows; documents do not see each other."""
+    with autocast(bf16):
+        hidden = model.hidden(batch.ids, None, batch.docs)
+        return next_token_loss_sum(hidden, model.embed.weight, batch.targets)
+
+
+def validation_loss(model: Transformer, shard: TokenShard, config: PretrainConfig, bf16: bool) -> float:
+    """Mean next-token loss: sum over sum, whatever the batches (torchtitan#4167). 0 for an empty shard."""
+    packed = pack_documents(shard, config.length, seed=config.seed)
+    rows = len(packed) if not config.valid_tokens else min(len(packed), -(-config.valid_tokens // config.length))
+    total, tokens = 0.0, 0
+    was_training = model.training
+    model.eval()
+    with torch.inference_mode():
+        for start in range(0, rows, config.rows):
+            batch = batch_of(packed, start, min(rows, start + config.rows))
+            total += token_loss_sum(model, batch, bf16).item()
+            tokens += batch.tokens
+    model.train(was_training)
+    return total / tokens if tokens else 0.0
+
+
+def check_finite(model: Transformer) -> None:
+    """Raises DaymillError when a weight is not finite."""
+    for name, parameter in model.named_parameters():
+        if not torch.isfinite(parameter).all():
+            raise DaymillError(f"{name} has non-finite weights after pretraining; lower pretrain.lr")
