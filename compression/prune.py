@@ -83,10 +83,14 @@ def choose(config: ModelConfig, scores: Sequence[Scores], parameters: float) -> 
     ]
 
 
+def unit_costs(config: ModelConfig) -> tuple[int, int]:
+    """Parameters of one head and of one FFN channel."""
+    return 4 * config.width * config.head_dim, (3 if config.activation == "swiglu" else 2) * config.width
+
+
 def removable(config: ModelConfig, scores: Sequence[Scores]) -> list[Unit]:
     """All units but each block's best head and best channels; a group holds channels of similar score."""
-    head_cost = 4 * config.width * config.head_dim
-    channel_cost = (3 if config.activation == "swiglu" else 2) * config.width
+    head_cost, channel_cost = unit_costs(config)
     units = []
     for layer, (shape, score) in enumerate(zip(config.layers, scores, strict=True)):
         if score.heads.shape != (shape.heads,) or score.ffn.shape != (shape.ffn,):
