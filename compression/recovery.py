@@ -1,0 +1,152 @@
+"""Progressive pruning: cut a little, let the model recover by distillation, cut again; every step survives a kill."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from compression.controls import Chooser
+from compression.distill import Logits, logit_gap
+from compression.prune import kept_share, shrink, step_shares
+from data.errors import DaymillError
+from training.checkpoint import Card, load_checkpoint, save_checkpoint
+from training.classify import Bar, ClassifyConfig, Distill, train_classifier
+from training.model import Classifier
+from training.predict import predict_logits
+from training.rows import Rows
+
+
+@dataclass(frozen=True)
+class Lessons:
+    """What recovery learns from and is watched by: rows with the teacher's logits [N, C] for them."""
+
+    train: Rows
+    train_logits: Logits
+    watch: Rows
+    watch_logits: Logits
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """One stretch of recovery training."""
+
+    steps: int
+    lr: float
+    rows: int = 32  # a step
+    weight: float = 0.7  # share of the teacher's loss; the rest is the labels'
+    temperature: float = 2.0
+    weight_decay: float = 0.01
+    bf16: bool = False
+    seed: int = 0
+
+
+def recover(model: Classifier, lessons: Lessons, recovery: Recovery, progress: Bar | None = None) -> None:
+    """Train `model` in place towards the teacher; the same inputs give the same weights."""
+    if not recovery.steps:
+        return
+    config = ClassifyConfig(
+        steps=recovery.steps,
+        lr=recovery.lr,
+        rows=recovery.rows,
+        weight_decay=recovery.weight_decay,
+        smoothing=0.0,  # the teacher's logits are soft already
+        bf16=recovery.bf16,
+        seed=recovery.seed,
+    )
+    train_classifier(
+        model,
+        lessons.train,
+        config,
+        teacher=lessons.train_logits,
+        distill=Distill(weight=recovery.weight, temperature=recovery.temperature),
+        progress=progress,
+    )
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How far and in how many steps to prune, and the recovery after each step and at the end."""
+
+    target_share: float
+    steps: int
+    between: Recovery
+    final: Recovery
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """A pruned model and what each step did."""
+
+    model: Classifier
+    steps: list[dict[str, Any]] = field(default_factory=list)
+
+
+def prune_in_steps(
+    start: Classifier,
+    card: Card,
+    chooser: Chooser,
+    plan: Plan,
+    lessons: Lessons,
+    work: Path,
+    progress: Bar | None = None,
+) -> Pruned:
+    """Prune a copy of `start` to the target share of its prunable parameters.
+
+    `work` keeps the model after every step; a run that finds finished steps there goes on behind them and ends with
+    the same weights.
+    """
+    unpruned = start.backbone.config
+    model, steps = start, finished_steps(work)
+    if steps:
+        model, _ = load_classifier(work / f"step-{len(steps)}")
+        if progress is not None:
+            progress.advance(sum(entry["recovery_rows"] for entry in steps))
+    for share in step_shares(plan.target_share, plan.steps)[len(steps) :]:
+        number = len(steps) + 1
+        model = shrink(model, chooser(model, share * unpruned.prunable_parameters()))
+        recovery = plan.final if number == plan.steps else plan.between
+        cut_gap = watch(model, lessons, recovery.bf16)  # also the forward pass that proves the shapes
+        recover(model, lessons, replace(recovery, seed=recovery.seed + number), progress)
+        config = model.backbone.config
+        steps.append(
+            {
+                "kept": kept_share(config, unpruned),
+                "heads": [shape.heads for shape in config.layers],
+                "ffn": [shape.ffn for shape in config.layers],
+                "recovery_steps": recovery.steps,
+                "recovery_rows": recovery.steps * recovery.rows,
+                "gap_after_cut": cut_gap,
+                "gap_after_recovery": watch(model, lessons, recovery.bf16),
+            }
+        )
+        save_step(work, model, card, steps)
+    return Pruned(model.eval(), steps)
+
+
+def load_classifier(folder: Path) -> tuple[Classifier, Card]:
+    """A full-precision classifier checkpoint. Raises DaymillError for anything else."""
+    model, card = load_checkpoint(folder)
+    if not isinstance(model, Classifier):
+        raise DaymillError(f"{folder}: a {card.task!r} checkpoint; expected a classifier (run the finetune stage)")
+    return model, card
+
+
+def watch(model: Classifier, lessons: Lessons, bf16: bool) -> dict[str, float]:
+    return logit_gap(predict_logits(model, lessons.watch.tokens, bf16=bf16), lessons.watch_logits)
+
+
+def finished_steps(work: Path) -> list[dict[str, Any]]:
+    """What a killed run finished: the list is written after the checkpoint that it speaks of."""
+    path = work / "steps.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+
+
+def save_step(work: Path, model: Classifier, card: Card, steps: list[dict[str, Any]]) -> None:
+    work.mkdir(parents=True, exist_ok=True)
+    save_checkpoint(work / f"step-{len(steps)}", model, card.with_model(model.backbone.config), "{}")
+    beside = work / "steps.json.writing"
+    beside.write_text(json.dumps(steps), encoding="utf-8")
+    os.replace(beside, work / "steps.json")
