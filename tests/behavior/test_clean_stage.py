@@ -1,0 +1,269 @@
+"""clean and split as stages: records in, kept records, ledgers, expectations and a page that needs no network."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from data.errors import DaymillError
+from data.expectations import load_suite
+from data.shards import RECORD_SCHEMA, ShardWriter, read_table
+from tasks.clean import Clean, Quality
+from tasks.clean import main as clean
+from tasks.split import Shares, Split
+from tasks.split import main as split
+from tasks.stage import Context, Result
+
+QUALITY = Quality(
+    min_chars=10,
+    max_chars=1_000_000,
+    min_words=2,
+    max_symbol_ratio=0.7,
+    max_broken_ratio=0.1,
+    max_repeated_lines=0.8,
+    max_repeated_ngrams=0.9,
+    min_mean_word_length=1.2,
+    max_mean_word_length=30.0,
+    min_stop_words=None,
+)
+SPLIT = Split(
+    by="group",
+    shares=Shares(train=0.7, valid=0.1, test=0.2),
+    salt="daymill",
+    skip_title=True,
+    keep="test",
+    undated="train",
+    valid_from=None,
+    test_from=None,
+    label_share_tolerance=0.2,
+    on_missing_label="error",
+)
+SUITES = Path(__file__).resolve().parents[2] / "expectations"
+OUTS = tuple(Path(f"artifacts/{name}") for name in ("clean", "split"))
+
+
+@pytest.fixture(autouse=True)
+def in_a_root_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write_records(rows: list[dict[str, Any]], shard_rows: int = 50_000) -> None:
+    columns = {name: pa.array([row.get(name) for row in rows], pa.string()) for name in RECORD_SCHEMA.names}
+    with ShardWriter("artifacts/ingest/records", shard_rows=shard_rows) as writer:
+        writer.write(pa.table(columns, schema=RECORD_SCHEMA))
+
+
+def note(number: int, **given: Any) -> dict[str, Any]:
+    words = "".join(chr(97 + int(digit)) for digit in f"{number:04d}")
+    return {
+        "id": f"n{number}",
+        "text": f"This is the note on {words} and what became of it",
+        "label": ("ham", "spam")[number % 2],
+        "date": f"2026-01-{number % 28 + 1:02d}",
+        "source": "notes/a.jsonl",
+        "extra": "{}",
+    } | given
+
+
+def run_clean(tmp_path: Path, suites: tuple[str, ...] = (), policy: Any = "majority") -> Result:
+    params = Clean(quality=QUALITY, on_label_conflict=policy, suites=suites)
+    return clean(params, Context("clean", tmp_path, tmp_path / "work", OUTS))
+
+
+def suite(tmp_path: Path, *expectations: dict[str, Any], **more: Any) -> str:
+    path = tmp_path / "suite.json"
+    path.write_text(json.dumps({"name": "mine", "expectations": expectations} | more))
+    return str(path)
+
+
+def messy() -> list[dict[str, Any]]:
+    rows = [note(n) for n in range(200)]
+    rows += [note(200, text="", label=None), note(201, text="!!! ??? *** ###"), note(202, text="spam " * 300)]
+    rows += [note(203, text=rows[7]["text"].upper(), label="spam"), note(204, text=rows[8]["text"] + " ")]
+    return [*rows, note(205, text=rows[9]["text"], label="ham")]
+
+
+def test_every_record_is_decided_once_with_its_reason(tmp_path: Path) -> None:
+    write_records(messy())
+    result = run_clean(tmp_path)
+    ledger = {row["id"]: row for row in pq.read_table("artifacts/clean/ledger.parquet").to_pylist()}
+    kept = read_table("artifacts/clean/records").to_pylist()
+
+    assert (result.rows_in, result.rows_out) == (206, len(kept)) == (206, 200)
+    assert len(ledger) == 206
+    assert Counter(row["rule"] for row in ledger.values() if row["verdict"] == "dropped") == {
+        "min_chars": 1,
+        "max_symbol_ratio": 1,
+        "max_repeated_ngrams": 1,
+        "exact_duplicate": 3,
+    }
+    assert ledger["n200"]["score"] == 0.0
+    assert (ledger["n8"]["verdict"], ledger["n8"]["partner"], ledger["n8"]["similarity"]) == ("dropped", "n204", 1.0)
+    assert ledger["n1"] == ledger["n1"] | {"verdict": "kept", "rule": "", "source": "notes/a.jsonl", "stage": "clean"}
+    assert {row["id"] for row in kept} == {row_id for row_id, row in ledger.items() if row["verdict"] != "dropped"}
+
+
+def test_a_contradicted_label_is_removed_and_the_ledger_says_repaired(tmp_path: Path) -> None:
+    write_records(messy())
+    run_clean(tmp_path)
+    survivor = next(
+        row for row in pq.read_table("artifacts/clean/ledger.parquet").to_pylist() if row["verdict"] == "repaired"
+    )
+    assert {survivor["id"], survivor["partner"]} == {"n9", "n205"}
+    kept = {row["id"]: row for row in read_table("artifacts/clean/records").to_pylist()}
+    assert kept[survivor["id"]]["label"] is None
+    assert kept["n1"]["label"] == "spam"
+
+
+def test_shards_and_order_change_neither_survivors_nor_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for number, (rows, shard_rows) in enumerate([(messy(), 50_000), (messy(), 7), (messy()[::-1], 50_000)]):
+        root = tmp_path / str(number)
+        root.mkdir()
+        monkeypatch.chdir(root)
+        write_records(rows, shard_rows)
+        run_clean(root)
+        ids = sorted(read_table("artifacts/clean/records", ["id"])["id"].to_pylist())
+        found.append((ids, sorted(Path("artifacts/clean/records").iterdir())[0].read_bytes()))
+    assert found[0] == found[1]
+    assert found[0][0] == found[2][0]
+
+
+def test_nothing_left_is_an_error_that_counts_the_reasons(tmp_path: Path) -> None:
+    write_records([note(n, text="!!! ??? *** ###") for n in range(3)])
+    with pytest.raises(DaymillError, match=r"none of 3 records is left \(max_symbol_ratio 3\)"):
+        run_clean(tmp_path)
+
+
+def test_split_writes_parts_with_clusters_a_ledger_and_a_report(tmp_path: Path) -> None:
+    write_records([*messy(), note(300, label=None)])
+    run_clean(tmp_path)
+    result = split(SPLIT, Context("split", tmp_path, tmp_path / "work", OUTS))
+    report = json.loads(Path("artifacts/split/report.json").read_text())
+    ledger = pq.read_table("artifacts/split/ledger.parquet").to_pylist()
+
+    assert result.rows_in == len(ledger) == 201
+    clusters = {}
+    for name in ("train", "valid", "test"):
+        table = read_table(f"artifacts/split/{name}")
+        assert table.column_names == [*RECORD_SCHEMA.names, "cluster"]
+        assert table.num_rows == report["parts"][name]["rows"] == sum(row["note"] == name for row in ledger)
+        assert all(re.fullmatch("[0-9a-f]{32}", cluster) for cluster in table["cluster"].to_pylist())
+        clusters[name] = set(table["cluster"].to_pylist())
+        assert name == "train" or table["label"].null_count == 0
+    assert not clusters["train"] & clusters["test"] and not clusters["valid"] & (clusters["train"] | clusters["test"])
+    assert sum(report["parts"]["test"]["label_shares"].values()) == pytest.approx(1)
+
+
+def test_a_suite_that_cannot_be_read_names_file_and_line(tmp_path: Path) -> None:
+    path = tmp_path / "suite.json"
+    path.write_text('{"expectations": [\n  {"type": }\n]}')
+    with pytest.raises(DaymillError, match=r"suite.json:2: not JSON"):
+        load_suite(path)
+    path.write_text('{"expectation": []}')
+    with pytest.raises(DaymillError, match="list named `expectations`"):
+        load_suite(path)
+    path.write_text('{"expectations": [{"kwargs": {}}]}')
+    with pytest.raises(DaymillError, match="expectation 1 has no `type`"):
+        load_suite(path)
+    with pytest.raises(DaymillError, match="no such suite"):
+        load_suite(tmp_path / "missing.json")
+
+
+@pytest.mark.slow
+def test_the_shipped_suite_holds_and_the_page_needs_no_network(tmp_path: Path) -> None:
+    write_records(messy())
+    run_clean(tmp_path, (str(SUITES / "records.json"), str(SUITES / "spam.json")))
+    page = Path("artifacts/clean/docs/index.html").read_text()
+    expected = len(load_suite(SUITES / "records.json").expectations)
+    assert f"all {expected} expectations hold" in page  # the mails' suite does not concern these records
+    assert "exact_duplicate" in page
+    assert not re.search(r"https?://|<script|<link|@import|url\(|\ssrc=", page)
+    assert "note on" not in page
+
+
+@pytest.mark.slow
+def test_a_failing_expectation_stops_the_stage_with_at_most_five_ids(tmp_path: Path) -> None:
+    rows = [note(n) for n in range(40)] + [note(n, label="secret-label") for n in range(40, 60)]
+    write_records(rows)
+    label_set = {
+        "type": "expect_column_values_to_be_in_set",
+        "kwargs": {"column": "label", "value_set": ["ham", "spam"]},
+    }
+    with pytest.raises(DaymillError) as error:
+        run_clean(tmp_path, (suite(tmp_path, label_set),))
+    message = str(error.value)
+    assert "1 of 1 expectations failed" in message
+    assert "20 of 60 records" in message
+    assert len(re.findall(r"\bn\d+\b", message)) == 5
+    assert "secret" not in message
+    assert not Path("artifacts/clean/records").exists()
+    assert "secret" not in (page := Path("artifacts/clean/docs/index.html").read_text())
+    assert "fails" in page
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("expectation", "message"),
+    [
+        ({"type": "expect_nonsense", "kwargs": {}}, "expect_nonsense"),
+        ({"type": "expect_column_values_to_be_unique", "kwargs": {"colum": "id"}}, "colum"),
+        ({"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "nothing"}}, "nothing"),
+        ({"type": "expect_column_values_to_be_unique", "kwargs": {"column": "label"}}, "60 of 60 records"),
+        ({"type": "expect_table_row_count_to_be_between", "kwargs": {"min_value": 61}}, "found 60"),
+        ({"type": "expect_column_max_to_be_between", "kwargs": {"column": "chars", "max_value": 5}}, "found 4"),
+        ({"type": "expect_table_columns_to_match_set", "kwargs": {"column_set": ["id", "x"]}}, '"missing": ["x"]'),
+    ],
+)
+def test_each_kind_of_failure_says_what_it_found(tmp_path: Path, expectation: dict[str, Any], message: str) -> None:
+    write_records([note(n) for n in range(60)])
+    with pytest.raises(DaymillError) as error:
+        run_clean(tmp_path, (suite(tmp_path, expectation),))
+    assert message in str(error.value)
+    assert "Traceback" not in str(error.value)
+
+
+@pytest.mark.slow
+def test_a_suite_for_some_sources_sees_only_their_records(tmp_path: Path) -> None:
+    write_records([note(n) for n in range(20)] + [note(n, source="other/b.jsonl", label=None) for n in range(20, 30)])
+    not_null = {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "label"}}
+    run_clean(tmp_path, (suite(tmp_path, not_null, only_sources=["notes/*"]),))
+    with pytest.raises(DaymillError, match="10 of 10 records"):
+        run_clean(tmp_path, (suite(tmp_path, not_null, only_sources=["other/?.jsonl"]),))
+
+
+WATCHED_IMPORT = """
+import os, sys
+class Watch:
+    def find_spec(self, name, *rest):
+        if name == "great_expectations":
+            print(os.environ.get("GX_ANALYTICS_ENABLED"), flush=True)
+sys.meta_path.insert(0, Watch())
+import data.expectations
+assert "great_expectations" not in sys.modules
+data.expectations._library()
+"""
+
+
+@pytest.mark.slow
+def test_the_library_is_imported_late_and_with_its_telemetry_off() -> None:
+    said = subprocess.run(
+        [sys.executable, "-c", WATCHED_IMPORT],
+        cwd=SUITES.parent,
+        env=os.environ | {"GX_ANALYTICS_ENABLED": "true"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert said.stdout.split() == ["false"]
