@@ -15,6 +15,8 @@ table { border-collapse: collapse; width: 100%; }
 th, td { text-align: left; padding: .45rem .7rem; vertical-align: top; }
 tr { border-bottom: 1px solid var(--line); } th { font-weight: 600; } td.number, th.number { text-align: right; }
 td.number { font-variant-numeric: tabular-nums; }
+.checks { table-layout: fixed; overflow-wrap: anywhere; }
+.checks th:first-child { width: 3.5rem; } .checks th:last-child { width: 16rem; }
 .ok { color: var(--ok); font-weight: 600; } .bad { color: var(--bad); font-weight: 600; }
 .bar { display: inline-block; height: .6em; min-width: 1px; background: #5b8def; border-radius: 2px; }
 .notes { opacity: .7; font-size: .9em; } code { font-size: .92em; }
@@ -53,7 +55,7 @@ def _checks(checks: Sequence[Check]) -> str:
         notes = f'<div class="notes">{escape(check.notes)}</div>' if check.notes else ""
         result = found(check) if not check.passed or check.unexpected or check.observed else f"{check.rows:,} records"
         rows.append(f"<tr><td>{mark}</td><td>{escape(describe(check))}{notes}</td><td>{escape(result)}</td></tr>")
-    return f"<table><tr><th></th><th>Expectation</th><th>Found</th></tr>{''.join(rows)}</table>"
+    return f"<table class='checks'><tr><th></th><th>Expectation</th><th>Found</th></tr>{''.join(rows)}</table>"
 
 
 def _drops(dropped: Mapping[str, int], total: int) -> str:

@@ -10,6 +10,7 @@ import fnmatch
 import json
 import logging
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,18 +97,26 @@ def refuse_failures(checks: Sequence[Check], docs: Path) -> None:
 
 
 def describe(check: Check) -> str:
-    """The expectation in words: `label: values to be in set (value_set ["ham", "spam"])`."""
-    words = check.expectation.removeprefix("expect_").removeprefix("column_").replace("_", " ")
-    bounds = ", ".join(f"{name} {json.dumps(value, ensure_ascii=False)}" for name, value in check.bounds.items())
+    """The expectation in words: `label: values to be in set (value set ["ham", "spam"])`."""
+    words = re.sub("^expect_(table_|column_)?", "", check.expectation).replace("_", " ")
+    bounds = ", ".join(f"{name.strip('_').replace('_', ' ')} {_bound(value)}" for name, value in check.bounds.items())
     return f"{check.column or 'table'}: {words}" + (f" ({bounds})" if bounds else "")
+
+
+def _bound(value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return json.dumps(value, ensure_ascii=False, default=str)
+    return value if isinstance(value, str) else f"{value:,.6g}" if value % 1 else f"{value:,.0f}"
 
 
 def found(check: Check) -> str:
     """What was found instead, in words, with example ids."""
     if check.error:
         return check.error
-    said = f"{check.unexpected} of {check.rows} records" if check.unexpected is not None else f"found {check.observed}"
-    return said + (f", such as {', '.join(check.examples)}" if check.examples else "")
+    if check.unexpected is None:
+        return f"found {check.observed}"
+    said = f"{check.unexpected:,} of {check.rows:,} records"
+    return said + (f", such as {', '.join(check.examples)}" if check.examples and not check.passed else "")
 
 
 def _matching(frame: pd.DataFrame, patterns: Sequence[str]) -> pd.DataFrame:
