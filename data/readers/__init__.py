@@ -1,0 +1,1 @@
+"""One streaming reader a format: a file's bytes in, found and refused records out, in bounded memory."""
