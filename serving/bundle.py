@@ -10,9 +10,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from compression.cpu import cpu_features
+from compression.sessions import PRECISIONS
 from data.errors import DaymillError
 from serving.card import model_card
-from serving.cpu import cpu_features
 from serving.engine import Engine
 from serving.evaluate import measure
 from serving.goldens import make_goldens, verify_goldens
@@ -38,7 +39,7 @@ __all__ = ["Bundle", "BundleError", "Choice", "Rules", "build_bundle", "open_bun
 
 @dataclass(frozen=True)
 class Choice:
-    """What the benchmark picked: the engine ("onnxruntime", "openvino") and precision ("fp32", "int8", "bf16")."""
+    """What the benchmark picked: the engine ("onnxruntime", "openvino") and a precision that it offers."""
 
     engine: str
     precision: str
@@ -75,8 +76,9 @@ def build_bundle(
     Goldens are made from the texts without shipping any. Raises DaymillError when the graph, the tokenizer or the
     machine cannot give what the manifest would promise.
     """
-    if (choice.engine, choice.precision) == ("onnxruntime", "bf16"):
-        raise BundleError("ONNX Runtime has no bf16 kernels on CPU; expected openvino for bf16, or fp32 or int8")
+    if choice.precision not in PRECISIONS.get(choice.engine, ()):
+        offered = ", ".join(f"{engine} {'/'.join(known)}" for engine, known in PRECISIONS.items())
+        raise BundleError(f"no engine {choice.engine} in {choice.precision}; expected one of {offered}")
     out.mkdir(parents=True)
     copy_graph(choice.graph, out)
     shutil.copyfile(tokenizer, out / TOKENIZER)
@@ -94,7 +96,7 @@ def build_bundle(
         "positive": rules.positive,
         "threshold": rules.threshold,
         "preprocess": {"max_len": rules.max_len, "max_chars": rules.max_chars},
-        "tolerance": TOLERANCE.get(choice.precision, 0),
+        "tolerance": TOLERANCE[choice.precision],
         "lineage": dict(lineage),
         "metrics": dict(metrics),
     }

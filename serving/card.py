@@ -80,6 +80,6 @@ def limits(manifest: Manifest) -> str:
         "The score is a softmax output and no promise of a frequency.",
         f"On another CPU a logit may differ by up to {manifest.tolerance:g}; beyond that a server is not ready.",
     ]
-    if manifest.precision == "int8" and not manifest.reduced_range:
+    if manifest.int8 and not manifest.reduced_range:
         lines.append("INT8: refused on x86 CPUs without VNNI.")
     return "".join(f"- {line}\n" for line in lines)

@@ -1,22 +1,12 @@
-"""What this machine may spend and can do: CPUs granted by the cgroup, and the instructions that kernels care about."""
+"""How many threads this process may use: what the container grants, shared among sessions."""
 
 from __future__ import annotations
 
 import os
-import platform
-from collections.abc import Collection
 from pathlib import Path
 
 CGROUP = Path("/sys/fs/cgroup")
-CPUINFO = Path("/proc/cpuinfo")
 MEMBERSHIP = Path("/proc/self/cgroup")
-
-# Instructions that decide which kernels ONNX Runtime and OpenVINO pick, and so the last bits of an answer.
-RELEVANT = (
-    "avx2", "avx512f", "avx512bw", "avx_vnni", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8",  # x86
-    "asimddp", "i8mm", "bf16", "sve",  # ARM
-)  # fmt: skip
-VNNI = frozenset({"avx_vnni", "avx512_vnni", "amx_int8"})
 
 
 def cpu_quota() -> int:
@@ -38,33 +28,6 @@ def split_threads(total: int, sessions: int) -> list[int]:
         raise ValueError(f"{sessions} sessions; expected at least 1")
     base, extra = divmod(max(total, sessions), sessions)
     return [base + (at < extra) for at in range(sessions)]
-
-
-def cpu_features() -> tuple[str, ...]:
-    """The relevant instruction sets of this CPU, sorted; empty where the system does not tell."""
-    try:
-        text = CPUINFO.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ()
-    for line in text.splitlines():
-        name, _, value = line.partition(":")
-        if name.strip() in ("flags", "Features"):
-            return tuple(sorted(set(value.split()) & set(RELEVANT)))
-    return ()
-
-
-def int8_objection(features: Collection[str], machine: str | None = None, reduced_range: bool = False) -> str | None:
-    """Why this CPU must not run an INT8 graph of full range, or None where it may.
-
-    Without VNNI, x86 kernels add two uint8 x int8 products in 16 bits and saturate (onnxruntime#5849): answers are
-    wrong without a warning. Weights of 7 bits (`reduced_range`) never saturate; ARM accumulates in 32 bits.
-    """
-    if reduced_range or (machine or platform.machine()).lower() not in ("x86_64", "amd64"):
-        return None
-    if VNNI & set(features):
-        return None
-    found = ", ".join(sorted(features)) or "none that we know"
-    return f"INT8 would saturate in 16 bits on this CPU: it has no VNNI (found: {found})"
 
 
 def _quota_v2() -> float | None:

@@ -1,6 +1,6 @@
 """A bundle that answers: text -> tokens -> one model call -> logits -> label and score.
 
-Two runtimes behind one call. Shapes: N rows, T tokens, C labels.
+The sessions are those that export proved and benchmark timed. Shapes: N rows, C labels.
 """
 
 from __future__ import annotations
@@ -8,33 +8,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from data.errors import DaymillError
+from compression.cpu import cpu_features, int8_objection
+from compression.sessions import EngineError, Logits, open_session
 from data.tokens import encode, load_tokenizer, pad
-from serving.cpu import cpu_features, cpu_quota, int8_objection
+from serving.cpu import cpu_quota
 from serving.manifest import Bundle, Manifest, installed_runtime
 from serving.plan import plan_calls
 from training.decision import decide, score, softmax
 
 Ids = NDArray[np.int32]
-Logits = NDArray[np.float32]
-
-
-class EngineError(DaymillError):
-    """This machine cannot run the bundle as it stands."""
-
-
-class Session(Protocol):
-    """One loaded graph."""
-
-    runtime: str
-
-    def run(self, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> Logits: ...
 
 
 @dataclass(frozen=True)
@@ -72,7 +58,10 @@ class Engine:
         self.runtime, fallback = choose_runtime(manifest)
         self.notes += fallback
         self.tokenizer = load_tokenizer(bundle.folder / "tokenizer.json")
-        self.session = open_session(bundle.model, self.runtime, manifest.precision, self.threads)
+        # What ONNX Runtime stands in for runs without bf16: that is a hint to OpenVINO, not a property of the graph.
+        portable = {"bf16": "fp32", "int8+bf16": "int8"}
+        precision = manifest.precision if not fallback else portable.get(manifest.precision, manifest.precision)
+        self.session = open_session(self.runtime, bundle.model, precision, self.threads)
 
     def encode(self, texts: Sequence[str]) -> list[Ids]:
         """Token ids of each text, cut as in training."""
@@ -108,7 +97,7 @@ class Engine:
 
 def check_cpu(manifest: Manifest, features: Sequence[str]) -> list[str]:
     """What this CPU lacks of the one the bundle was tuned for, as notes. Raises EngineError where INT8 goes wrong."""
-    if manifest.precision == "int8":
+    if manifest.int8:
         objection = int8_objection(features, reduced_range=manifest.reduced_range)
         if objection:
             raise EngineError(
@@ -138,62 +127,3 @@ def choose_runtime(manifest: Manifest) -> tuple[str, list[str]]:
         f"{wanted.package} is not installed, ONNX Runtime answers instead (slower than the benchmark's figures); "
         "install the extra `openvino`"
     ]
-
-
-def open_session(model: Path, runtime: str, precision: str, threads: int) -> Session:
-    """Load a graph on a runtime: "onnxruntime" or "openvino". Raises EngineError when it refuses the graph."""
-    try:
-        if runtime == "openvino":
-            return OpenVinoSession(model, precision, threads)
-        if runtime == "onnxruntime":
-            return OrtSession(model, threads)
-    except Exception as error:  # both runtimes raise their own types, some of them plain RuntimeError
-        raise EngineError(f"{runtime} cannot load {model}: {' '.join(str(error).split())[:400]}") from error
-    raise EngineError(f"unknown engine {runtime!r}; expected onnxruntime or openvino")
-
-
-class OrtSession:
-    """ONNX Runtime on CPU with exactly `threads` threads, the calling one included."""
-
-    runtime = "onnxruntime"
-
-    def __init__(self, model: Path, threads: int) -> None:
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.inter_op_num_threads = 1
-        options.log_severity_level = 3
-        # Threads that spin between calls steal the cores of everyone else in the container.
-        options.add_session_config_entry("session.force_spinning_stop", "1")
-        self.session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
-
-    def run(self, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> Logits:
-        outputs: list[Any] = self.session.run(["logits"], {"ids": ids, "mask": mask})
-        return np.asarray(outputs[0], dtype=np.float32)
-
-
-class OpenVinoSession:
-    """OpenVINO on CPU, one stream of `threads` threads; one call at a time (the request holds its own tensors).
-
-    The precision of what is not quantized is set here and not left to the runtime, which would take bf16 wherever
-    the CPU has it.
-    """
-
-    runtime = "openvino"
-
-    def __init__(self, model: Path, precision: str, threads: int) -> None:
-        import openvino
-
-        config = {
-            "PERFORMANCE_HINT": "LATENCY",
-            "INFERENCE_PRECISION_HINT": "bf16" if precision == "bf16" else "f32",
-            "INFERENCE_NUM_THREADS": threads,
-            "NUM_STREAMS": 1,
-        }
-        self.compiled = openvino.Core().compile_model(str(model), "CPU", config)
-        self.request = self.compiled.create_infer_request()
-
-    def run(self, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> Logits:
-        self.request.infer({"ids": ids, "mask": mask}, share_inputs=True)
-        return np.array(self.request.get_tensor("logits").data, dtype=np.float32)

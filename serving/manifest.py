@@ -20,7 +20,7 @@ REQUIRED = (MODEL, TOKENIZER, GOLDENS, CARD)
 
 # Largest difference of a logit between the build machine and this one, by precision. fp32 differs by the order of
 # sums; INT8 by roundings that flip where another kernel computes the layers between; bf16 keeps 8 bits of mantissa.
-TOLERANCE = {"fp32": 1e-3, "int8": 0.1, "bf16": 0.2}
+TOLERANCE = {"fp32": 1e-3, "int8": 0.1, "bf16": 0.2, "int8+bf16": 0.3}
 
 
 class BundleError(DaymillError):
@@ -82,7 +82,7 @@ class Manifest(Strict):
     opset: dict[str, int]
     ir_version: int
     runtime: Runtime
-    precision: Literal["fp32", "int8", "bf16"]
+    precision: Literal["fp32", "int8", "bf16", "int8+bf16"]
     reduced_range: bool = False
     cpu_features: tuple[str, ...]
     labels: tuple[str, ...] = Field(min_length=2)
@@ -102,6 +102,10 @@ class Manifest(Strict):
         if missing := [name for name in REQUIRED if name not in self.files]:
             raise ValueError(f"no {', '.join(missing)} among the files")
         return self
+
+    @property
+    def int8(self) -> bool:
+        return self.precision.startswith("int8")
 
     @property
     def binary(self) -> bool:

@@ -142,7 +142,7 @@ def test_a_graph_with_other_inputs_is_refused(tmp_path: Path) -> None:
 
 
 def test_bf16_needs_openvino(tmp_path: Path) -> None:
-    with pytest.raises(BundleError, match="no bf16"):
+    with pytest.raises(BundleError, match="no engine onnxruntime in bf16"):
         build(tmp_path, Choice("onnxruntime", "bf16", tmp_path / "graph.onnx"))
 
 

@@ -1,4 +1,4 @@
-"""CPU quota and features: what a container grants counts, not what the machine has."""
+"""CPU quota: what a container grants counts, not what the machine has."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine of 16 CPUs whose cgroup files are in tmp_path/cgroup."""
     monkeypatch.setattr(cpu, "CGROUP", tmp_path / "cgroup")
     monkeypatch.setattr(cpu, "MEMBERSHIP", tmp_path / "membership")
-    monkeypatch.setattr(cpu, "CPUINFO", tmp_path / "cpuinfo")
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)), raising=False)
     (tmp_path / "cgroup" / "cpu").mkdir(parents=True)
     (tmp_path / "membership").write_text("0::/pod/container\n")
@@ -66,21 +65,3 @@ def test_less_than_one_cpu_is_one_thread(machine: Path) -> None:
 )
 def test_threads_of_sessions_add_up(total: int, sessions: int, expected: list[int]) -> None:
     assert cpu.split_threads(total, sessions) == expected
-
-
-def test_features_of_cpuinfo(machine: Path) -> None:
-    (machine / "cpuinfo").write_text("processor\t: 0\nflags\t\t: fpu avx2 avx512_vnni sse4_2\n")
-    assert cpu.cpu_features() == ("avx2", "avx512_vnni")
-    (machine / "cpuinfo").write_text("processor\t: 0\nFeatures\t: fp asimd asimddp i8mm\n")
-    assert cpu.cpu_features() == ("asimddp", "i8mm")
-    (machine / "cpuinfo").unlink()
-    assert cpu.cpu_features() == ()
-
-
-def test_int8_needs_vnni_on_x86() -> None:
-    assert cpu.int8_objection(["avx2", "avx512_vnni"], "x86_64") is None
-    assert cpu.int8_objection(["avx2", "avx_vnni"], "AMD64") is None
-    objection = cpu.int8_objection(["avx2"], "x86_64")
-    assert objection is not None and "saturate" in objection and "avx2" in objection
-    assert cpu.int8_objection(["avx2"], "x86_64", reduced_range=True) is None
-    assert cpu.int8_objection([], "aarch64") is None
