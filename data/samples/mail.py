@@ -80,7 +80,8 @@ def plausible(date: datetime, years: tuple[int, int]) -> bool:
 def decode_bytes(data: bytes, charset: str | None) -> str:
     """Text of `data`: the declared charset, its superset, UTF-8, and at last a byte-for-byte western reading."""
     declared = (charset or "").strip().strip("\"'").lower()
-    for name in (declared, SUPERSETS.get(declared, ""), "utf-8"):
+    escaped = "iso-2022-jp" if b"\x1b$" in data else ""  # these escapes are that charset, whatever was declared
+    for name in (escaped, declared, SUPERSETS.get(declared, ""), "utf-8"):
         if text := _strictly(data, name):
             return text
     if MULTIBYTE.match(declared) and _is_text_codec(declared):

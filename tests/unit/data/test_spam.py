@@ -53,9 +53,10 @@ def test_a_plain_mail_becomes_a_record_with_its_parts_as_found() -> None:
         (b"Content-Type: text/plain; charset=no-such-charset\n", "naïve".encode(), "naïve"),
         (
             b"Content-Type: text/html\n",
-            "<meta charset=euc-kr><p>" + "광고".encode("euc-kr"),
+            "<meta charset=euc-kr><p>광고".encode("euc-kr"),
             "<meta charset=euc-kr><p>광고",
         ),
+        (b"Content-Type: text/plain; charset=us-ascii\n", "広告".encode("iso-2022-jp"), "広告"),
         (b"Content-Type: multipart/mixed\n", b"no boundary at all", "no boundary at all"),
         (b"Content-Transfer-Encoding: base64\n", b"!!!", "!!!"),
     ],
