@@ -77,7 +77,7 @@ def _cached(tarball: Path, sha512: str) -> Path:
         return tarball
     tarball.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=tarball.parent) as folder:
-        fetched = _npm_pack(Path(folder))
+        fetched = _npm_pack(Path(folder).resolve())
         got = _sha512(fetched)
         if got != sha512:
             raise DaymillError(

