@@ -12,7 +12,7 @@ from data.cleaning import COLUMNS, Kept, Survey, survey, write_kept
 from data.data_docs import page
 from data.dedup import OnLabelConflict
 from data.errors import DaymillError
-from data.expectations import Check, load_suite, refuse_failures, validate
+from data.expectations import Check, as_frame, load_suite, refuse_failures, validate
 from data.ledger import Ledger, check_conservation
 from data.quality import QualityConfig, rules_of
 from data.shards import ShardWriter, count_rows, read_shards
@@ -57,7 +57,7 @@ def main(params: Clean, ctx: Context) -> Result:
                 kept = write_kept(read_shards(RECORDS), found, writer, book, bar.advance)
             counts = check_conservation(found.rows, ledger)
             # records that fail their expectations are never published; the page that shows why is
-            checks = validate(as_frame(kept), suites)
+            checks = validate(as_frame(kept.columns), suites)
             with ctx.out(OUT / "docs") as docs:
                 docs.mkdir()
                 (docs / "index.html").write_text(docs_page(checks, found, counts, kept), encoding="utf-8")
@@ -81,14 +81,6 @@ def refuse_nothing_left(found: Survey) -> None:
         raise DaymillError(
             f"clean: none of {found.rows:,} records is left ({by_rule}); loosen clean.quality in params.yaml"
         )
-
-
-def as_frame(kept: Kept):  # type: ignore[no-untyped-def]
-    import pandas as pd
-
-    return pd.DataFrame(
-        {name: pd.Series(values, dtype="int64" if name == "chars" else "str") for name, values in kept.columns.items()}
-    )
 
 
 def docs_page(checks: list[Check], found: Survey, counts: dict[str, int], kept: Kept) -> str:
