@@ -48,9 +48,9 @@ def test_alone_in_a_batch_and_padded_a_row_answers_the_same(built: Bundle) -> No
 
 def test_bf16_runs_on_openvino_within_its_tolerance(tmp_path: Path) -> None:
     bundle = make_bundle(tmp_path / "bundle", engine="openvino", precision="bf16")
-    assert bundle.manifest.tolerance == 0.2
+    assert bundle.manifest.tolerance == 0.1
     engine = Engine(bundle, threads=1)
-    assert verify_goldens(engine) <= 0.2
+    assert verify_goldens(engine) <= 0.1
     hint = engine.session.compiled.get_property("INFERENCE_PRECISION_HINT")  # type: ignore[attr-defined]
     assert "bfloat16" in str(hint) or "bf16" in str(hint)
 
