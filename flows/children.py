@@ -74,15 +74,15 @@ def lines(
 ) -> Iterator[tuple[str, bool]]:
     """Lines of both pipes in the order they come; `\\r` of a progress bar ends a line too."""
     assert process.stdout is not None and process.stderr is not None
-    rest = {process.stdout: b"", process.stderr: b""}
+    rest: dict[IO[bytes], bytes] = {process.stdout: b"", process.stderr: b""}
     polled = time.monotonic()
     with selectors.DefaultSelector() as selector:
         for pipe in rest:
-            selector.register(pipe, selectors.EVENT_READ)
+            selector.register(pipe, selectors.EVENT_READ, data=pipe)
         while selector.get_map():
             ready = selector.select(poll_every_s)
             for key, _ in ready:
-                pipe: IO[bytes] = key.fileobj  # type: ignore[assignment]
+                pipe = key.data
                 block = os.read(key.fd, 1 << 16)
                 *whole, rest[pipe] = (rest[pipe] + block).replace(b"\r", b"\n").split(b"\n")
                 if not block or len(rest[pipe]) > LONGEST_LINE:

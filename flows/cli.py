@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from data.errors import DaymillError
-from flows.settings import STAGES, UI_PORT
+from flows.settings import LAST, STAGES, UI_PORT
 
 Command = Callable[[argparse.Namespace], int]
 
@@ -63,10 +63,11 @@ def parser() -> argparse.ArgumentParser:
 
     sub = add("run", run, "run the pipeline: stages by DVC, then release, then three questions")
     sub.add_argument("--data", default="", metavar="PATH", help="your records; the path is written into params.yaml")
+    until = [*STAGES, LAST]
     sub.add_argument(
-        "--until", default="release", metavar="STAGE", choices=[*STAGES, "release"], help="last stage to run"
+        "--until", default=LAST, metavar="STAGE", choices=until, help="last stage to run (default release)"
     )
-    sub.add_argument("--preset", default="keep", metavar="NAME", help="values for params.yaml: default, quick")
+    sub.add_argument("--preset", default="keep", metavar="NAME", help="values written into params.yaml: default, quick")
 
     add("plan", plan, "say which stages would run and why; runs nothing")
 
@@ -171,13 +172,13 @@ def up(arguments: argparse.Namespace) -> int:
 
 
 def status(_: argparse.Namespace) -> int:
-    from flows.release import show_status
+    from flows.status import show_status
 
     return show_status()
 
 
 def summary(_: argparse.Namespace) -> int:
-    from flows.report import show_summary
+    from flows.terminal import show_summary
 
     return show_summary()
 

@@ -1,4 +1,4 @@
-"""An embedded Prefect server: SQLite and its own home in the project, loopback, gone with the process that started it."""
+"""An embedded Prefect server: SQLite and its own home in the project, loopback, gone with whoever started it."""
 
 from __future__ import annotations
 

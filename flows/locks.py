@@ -75,10 +75,19 @@ def read(file: IO[str]) -> dict[str, Any]:
     file.seek(0)
     try:
         found = dict(json.loads(file.read()))
-        os.kill(found["pid"], 0)
-    except (ValueError, ProcessLookupError):
+    except ValueError:
         return {}
-    return found
+    return found if alive(found["pid"]) else {}
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # somebody else's
+        return True
+    return True
 
 
 def describe(found: dict[str, Any]) -> str:

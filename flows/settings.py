@@ -45,6 +45,7 @@ SUMMARY = Path("artifacts/summary.json")
 BUNDLE = Path("artifacts/bundle")
 RELEASES = Path("releases")
 UI_PORT = 4200
+RUNNER_PID = "DAYMILL_RUNNER_PID"  # set by `daymill up` for the runs that it starts
 
 # A shell's own Prefect settings would send our runs to another server, or crash them
 # (PREFECT_CLIENT_METRICS_ENABLED lets the children fight for one port).

@@ -55,7 +55,7 @@ def run_stage(name: str, root: Path, plan: Plan | None, redact: Redactor) -> Sta
     """Bring one stage up to date.
 
     `plan` is what DVC said while no stage has run yet; None once one really ran, since then only DVC knows again.
-    Returns Completed, Completed named Cached when nothing had to run, Failed with the last lines of stderr, or Cancelled.
+    Returns Completed, Completed named Cached when nothing had to run, Failed with stderr's last lines, or Cancelled.
     """
     logger = get_run_logger()
     if plan is not None:

@@ -31,9 +31,11 @@ class Plan:
 
     def why(self, stage: str) -> tuple[str, ...]:
         """Reasons to run a stage, its own or a parent's; empty when the stage and all above it are up to date."""
+        if stage not in self.parents:
+            raise DaymillError(f"dvc.yaml has no stage `{stage}` (stages: {', '.join(self.parents)})")
         if stage in self.changed:
             return self.changed[stage]
-        stale = [parent for parent in self.parents.get(stage, ()) if self.why(parent)]
+        stale = [parent for parent in self.parents[stage] if self.why(parent)]
         return tuple(f"after {parent}" for parent in stale)
 
 
