@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import selectors
 import signal
@@ -43,8 +44,11 @@ def guarded(
         try:
             process.wait(GRACE_S + 3)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
+            process.kill()
             process.wait()
+        if process.returncode < 0:  # the guard itself was killed: what is left of its group goes with it
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
         for pipe in (process.stdout, process.stderr):
             if pipe is not None:
                 pipe.close()
@@ -81,6 +85,8 @@ def lines(
             selector.register(pipe, selectors.EVENT_READ, data=pipe)
         while selector.get_map():
             ready = selector.select(poll_every_s)
+            if not ready and process.poll() is not None:
+                return  # the guard was killed, and what it leaves holds the pipes open
             for key, _ in ready:
                 pipe = key.data
                 block = os.read(key.fd, 1 << 16)
