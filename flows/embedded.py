@@ -22,6 +22,7 @@ from flows.settings import child_environment, enter_environment, prefect_environ
 HOST = "127.0.0.1"
 READY_WITHIN_S = 120.0  # a first start on a busy disk makes the database's tables
 LOG_LINES = 15
+BUSY, BUSY_TRIES = 503, 10
 
 
 class Server:
@@ -90,12 +91,19 @@ def correct_lost_runs(url: str) -> int:
     return lost
 
 
-def request(url: str, body: dict[str, Any], timeout: float = 10) -> Any:
-    """POST JSON, get JSON."""
-    headers = {"content-type": "application/json"}
-    asked = urllib.request.Request(url, json.dumps(body).encode(), headers)
-    with urllib.request.urlopen(asked, timeout=timeout) as response:
-        return json.load(response)
+def request(url: str, body: object = None) -> Any:
+    """POST a body, GET without one; the JSON of the answer. Asks again while SQLite is locked by another writer."""
+    data = None if body is None else json.dumps(body).encode()
+    for tries_left in reversed(range(BUSY_TRIES)):
+        asked = urllib.request.Request(url, data, {"content-type": "application/json"})
+        try:
+            with urllib.request.urlopen(asked, timeout=20) as response:
+                return json.load(response)
+        except urllib.error.HTTPError as error:
+            if error.code != BUSY or not tries_left:
+                raise
+            time.sleep(0.5)
+    return None
 
 
 def answers(url: str) -> bool:

@@ -64,8 +64,9 @@ def stages_then_release(root: Path, data: str, until: Until, preset: Preset) -> 
     for name in stages_until(until):
         state = run_stage(name, root, plan, redact, return_state=True)
         if not state.is_completed():
-            publish("stages", artifacts.stopped(states, name, state.type.value.lower(), str(state.message)))
-            return state
+            how = Cancelled if state.is_cancelled() else Failed
+            publish("stages", artifacts.stopped(states, name, how.__name__.lower(), str(state.message)))
+            return how(message=state.message)  # a state of the flow's own: the task's would read "1/1 states failed"
         states[name] = "cached" if state.name == CACHED else "ran"
         if states[name] == "ran":
             plan = None  # what DVC said before is no longer true of the stages below
@@ -111,15 +112,15 @@ def publish(key: str, markdown: str) -> None:
 
 def end_with_runner() -> None:
     """End this run when `daymill up`, whose runner started it, is gone: SIGTERM, which ends the stage's tree too."""
-    runner = int(os.environ.get(RUNNER_PID, "0"))
-    if not runner:
+    parent = os.getppid()
+    if os.environ.get(RUNNER_PID) != str(parent):
         return
 
     def watch() -> None:
-        while locks.alive(runner):
-            time.sleep(1)
+        while os.getppid() == parent:
+            time.sleep(0.5)
         os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(15)  # the server is gone too: do not wait for its answers for ever
+        time.sleep(8)  # the server is gone too: the engine would ask it for long
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True, name="end-with-runner").start()

@@ -32,8 +32,8 @@ def serve_form(port: int) -> int:
             correct_lost_runs(server.url)
         from prefect import serve
 
-        print(f"UI    {server.url}")
-        print(f"form  {server.url}/deployments: pipeline/{DEPLOYMENT}, Run, Custom run")
+        made = form.apply()
+        print(f"UI    {server.url}\nform  {server.url}/deployments/deployment/{made} (Run, Custom run)")
         print("Ctrl-C ends it, and what runs in it.", flush=True)
         # A restart must not leave schedules paused (prefect#16363).
         serve(form, pause_on_shutdown=False, print_starting_message=False)

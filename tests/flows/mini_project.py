@@ -24,7 +24,7 @@ work.mkdir(parents=True, exist_ok=True)
 if control.get("leave_session"):  # as torchrun's workers do
     subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
 if control.get("stubborn"):
-    ignore = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
+    ignore = "import signal, time; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
     subprocess.Popen([sys.executable, "-c", ignore], stdout=subprocess.PIPE).stdout.readline()
 marker = {"pid": os.getpid(), "started": time.time(), "ended": None}
 (work / "last_run.json").write_text(json.dumps(marker))
@@ -115,17 +115,23 @@ class MiniProject:
         log = self.root / "runs.log"
         return log.read_text().split() if log.exists() else []
 
+    def command(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-m", "flows.cli", *arguments]
+
     def daymill(self, *arguments: str, timeout: float = 120, **env: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "flows.cli", *arguments]
         return subprocess.run(
-            command, cwd=self.root, env=self.env(**env), capture_output=True, text=True, timeout=timeout
+            self.command(*arguments),
+            cwd=self.root,
+            env=self.env(**env),
+            capture_output=True,
+            text=True,
+            timeout=timeout,
         )
 
     def start(self, *arguments: str, **env: str) -> subprocess.Popen[str]:
         """The command in the background, its output in one pipe."""
-        command = [sys.executable, "-m", "flows.cli", *arguments]
         return subprocess.Popen(
-            command,
+            self.command(*arguments),
             cwd=self.root,
             env=self.env(**env),
             stdin=subprocess.DEVNULL,
