@@ -7,15 +7,11 @@ rows, steps and teacher.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 
 from compression.importance import Scores
-from compression.prune import CHANNELS, Kept, choose, unit_costs
+from compression.prune import CHANNELS, Chooser, Kept, choose, unit_costs
 from training.model import Classifier
-
-Chooser = Callable[[Classifier, float], list[Kept]]  # model, prunable parameters that may stay -> what stays
 
 
 def at_random(seed: int) -> Chooser:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -21,6 +21,8 @@ from training.rows import Rows
 
 Logits = NDArray[np.float32]
 
+ROWS_AT_ONCE = 1024  # rows between two signs of life, batched by length among themselves
+
 
 @dataclass(frozen=True)
 class Teacher:
@@ -29,14 +31,25 @@ class Teacher:
     logits: Mapping[str, Logits]
 
     @staticmethod
-    def ask(model: Classifier, splits: Mapping[str, Rows], fast: frozenset[str] = frozenset()) -> Teacher:
-        """Answers in fp32, or in bf16 for the splits named in `fast` (a soft target needs no fourth digit)."""
-        return Teacher({name: predict_logits(model, rows.tokens, bf16=name in fast) for name, rows in splits.items()})
+    def ask(
+        model: Classifier, splits: Mapping[str, Rows], bf16: bool, done: Callable[[int], object] = lambda _: None
+    ) -> Teacher:
+        """Answers to all rows, in bf16 where that pays: a soft target needs no fourth digit. `done(rows)` counts."""
+        answers = {}
+        for name, rows in splits.items():
+            parts = []
+            for start in range(0, len(rows), ROWS_AT_ONCE):
+                parts.append(predict_logits(model, rows.tokens[start : start + ROWS_AT_ONCE], bf16=bf16))
+                done(len(parts[-1]))
+            answers[name] = np.concatenate(parts)
+        return Teacher(answers)
 
     def save(self, path: Path, splits: Mapping[str, Rows]) -> None:
         """Write the logits with a fingerprint of the rows they belong to."""
         prints = {name: fingerprint(rows) for name, rows in splits.items()}
-        save_file(dict(self.logits), path, metadata={"rows": json.dumps(prints)})
+        beside = path.with_name(f"{path.name}.writing")
+        save_file(dict(self.logits), beside, metadata={"rows": json.dumps(prints)})
+        beside.replace(path)
 
     @staticmethod
     def load(path: Path, splits: Mapping[str, Rows]) -> Teacher:

@@ -7,14 +7,14 @@ it trains, saves, loads and exports as any other.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import torch
 from torch import Tensor
 
-from compression.importance import Scores
+from compression.importance import Batch, Scores, taylor_scores
 from data.errors import DaymillError
 from training.config import LayerShape, ModelConfig
 from training.model import Classifier, Transformer
@@ -41,6 +41,15 @@ class Unit:
     members: tuple[int, ...]
     parameters: int
     score: float
+
+
+Chooser = Callable[[Classifier, float], list[Kept]]  # model, prunable parameters that may stay -> what stays
+
+
+def by_importance(batches: Sequence[Batch], bf16: bool = False) -> Chooser:
+    """Our way to choose: Taylor scores of the model as it is now, over these rows."""
+    dtype = torch.bfloat16 if bf16 else torch.float32
+    return lambda model, parameters: choose(model.backbone.config, taylor_scores(model, batches, dtype), parameters)
 
 
 def kept_share(config: ModelConfig, unpruned: ModelConfig) -> float:

@@ -10,20 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-import torch
-
 from compression.importance import Batch
 from compression.quantize import FULL_RANGE, freeze_ranges, prepare
 from compression.ranges import calibrate
-from compression.recovery import Lessons, Recovery, recover
-from data.batching import budget_batches
+from compression.recovery import Lessons, Recovery, recover, watch
 from data.errors import DaymillError
-from data.tokens import pad
 from training.checkpoint import Card, load_card, load_tensors, save_checkpoint
 from training.classify import Bar
 from training.model import Classifier
-from training.rows import Rows
 
 Ranges = dict[str, tuple[float, float]]
 
@@ -38,6 +32,15 @@ class QatPlan:
     weight_max: int = FULL_RANGE
 
 
+@dataclass(frozen=True)
+class Quantized:
+    """A model with frozen ranges, (low, high) of every linear's input, and its distance to the teacher on the way."""
+
+    model: Classifier
+    ranges: Ranges
+    gaps: dict[str, dict[str, float]]
+
+
 def train_quantized(
     model: Classifier,
     card: Card,
@@ -46,13 +49,14 @@ def train_quantized(
     lessons: Lessons,
     work: Path,
     progress: Bar | None = None,
-) -> tuple[Classifier, Ranges]:
-    """A quantized model with frozen ranges, and the (low, high) of every linear's input.
+) -> Quantized:
+    """Quantize a copy of `model` and train it.
 
     `work` keeps the model between the two stretches: a killed run goes on from there and ends with the same weights.
     """
     quantized = prepare(model, plan.weight_max)
     halfway = work / "moving"
+    gaps = {"before": watch(model, lessons, plan.moving.bf16)}
     if halfway.exists():
         restore(quantized, halfway, card)
         if progress is not None:
@@ -63,22 +67,13 @@ def train_quantized(
         save_checkpoint(halfway, quantized, card, "{}")
     ranges = calibrate(quantized, calibration, plan.percentile)
     freeze_ranges(quantized)
+    gaps["frozen"] = watch(quantized, lessons, plan.moving.bf16)
     recover(quantized, lessons, replace(plan.frozen, seed=plan.frozen.seed + 1), progress)
-    return quantized.eval(), ranges
+    gaps["recovered"] = watch(quantized, lessons, plan.moving.bf16)
+    return Quantized(quantized.eval(), ranges, gaps)
 
 
 def restore(quantized: Classifier, folder: Path, card: Card) -> None:
     if load_card(folder) != card:
         raise DaymillError(f"{folder}: belongs to another model; remove it and run again")
     quantized.load_state_dict(load_tensors(folder), strict=True)
-
-
-def calibration_batches(rows: Rows, count: int, seed: int, max_tokens: int = 4096) -> list[Batch]:
-    """`count` rows drawn without replacement (all, where fewer), in batches of similar length."""
-    chosen = np.random.default_rng(seed).permutation(len(rows))[:count]
-    tokens = [rows.tokens[i] for i in chosen]
-    batches = []
-    for members in budget_batches([len(row) for row in tokens], max_tokens):
-        ids, mask = pad([tokens[i] for i in members])
-        batches.append((torch.from_numpy(ids), torch.from_numpy(mask)))
-    return batches

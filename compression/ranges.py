@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from compression.fakequant import activation_range
 from compression.importance import Batch
 from compression.quantize import QuantLinear, quant_modules, quantize_on
+from data.batching import budget_batches
 from data.errors import DaymillError
+from data.tokens import pad
 from training.model import Classifier
+from training.rows import Rows
 
 SAMPLE = 1 << 20  # values a batch from which percentiles are taken
 
@@ -71,3 +75,14 @@ def percentiles(values: Tensor, percentile: float) -> Tensor:
     flat = flat[:: -(-flat.numel() // SAMPLE)]
     at = torch.tensor([1 - percentile / 100, percentile / 100])
     return torch.quantile(flat, at).double()
+
+
+def calibration_batches(rows: Rows, count: int, seed: int, max_tokens: int = 4096) -> list[Batch]:
+    """`count` rows drawn without replacement (all, where fewer), in batches of similar length."""
+    chosen = np.random.default_rng(seed).permutation(len(rows))[:count]
+    tokens = [rows.tokens[i] for i in chosen]
+    batches = []
+    for members in budget_batches([len(row) for row in tokens], max_tokens):
+        ids, mask = pad([tokens[i] for i in members])
+        batches.append((torch.from_numpy(ids), torch.from_numpy(mask)))
+    return batches

@@ -51,14 +51,14 @@ def exact(node: Any, room: int) -> bool:
     """Whether a parsed container is within the depth and holds no float that may have been an integer."""
     if room == 0:
         return False
-    for item in node.values() if type(node) is dict else node:
-        kind = type(item)
-        if kind in SCALARS:
-            continue
-        if kind is float:
+    items = node.values() if type(node) is dict else node
+    if SCALARS.issuperset(map(type, items)):
+        return True
+    for item in items:
+        if type(item) is float:
             if not -EXACT_FLOAT < item < EXACT_FLOAT:
                 return False
-        elif not exact(item, room - 1):
+        elif type(item) not in SCALARS and not exact(item, room - 1):
             return False
     return True
 

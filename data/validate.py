@@ -84,6 +84,8 @@ class Mapper:
         self.names = names
         self.objects = 0
         self.matched: set[str] = set()
+        self.nested = frozenset(name for name in names.names() if "." in name)
+        self.scalars = [(getattr(names, field), field) for field in ("id", "label", "group", "entity")]
 
     def record(self, value: Any) -> Record:
         """The record of one parsed value, which is used up. Raises Refused.
@@ -100,10 +102,7 @@ class Mapper:
         text = self.text(value)
         if not text or text.isspace():
             raise Refused("text", "the text is empty")
-        id_ = as_string(self.take(value, names.id), "id")
-        label = as_string(self.take(value, names.label), "label")
-        group = as_string(self.take(value, names.group), "group")
-        entity = as_string(self.take(value, names.entity), "entity")
+        id_, label, group, entity = [self.scalar(value, name, field) for name, field in self.scalars]
         date, repair = self.take(value, names.date), ""
         if date is MISSING or date is None or date == "":
             moment = None
@@ -113,6 +112,10 @@ class Mapper:
                 repair = "the date is not ISO 8601: kept in extra, the record has none"
                 value[str(names.date)] = date
         return Record(id_ or "", text, label, group, entity, moment, dump(value) if value else "{}", repair)
+
+    def scalar(self, value: dict[str, Any], name: str | None, field: str) -> str | None:
+        found = self.take(value, name)
+        return found if type(found) is str and found else as_string(found, field) if found is not MISSING else None
 
     def text(self, value: dict[str, Any]) -> str:
         names = self.names.text
@@ -135,10 +138,13 @@ class Mapper:
         if name is None:
             return MISSING
         found = value.pop(name, MISSING)
-        if found is MISSING and "." in name:
+        if found is MISSING:
+            if name not in self.nested:
+                return MISSING
             found = take_nested(value, name.split("."))
-        if found is not MISSING:
-            self.matched.add(name)
+            if found is MISSING:
+                return MISSING
+        self.matched.add(name)
         return found
 
     def unmatched(self) -> list[str]:
@@ -179,7 +185,7 @@ def as_string(value: Any, field: str) -> str | None:
     kind = type(value)
     if kind is str:
         return value or None
-    if value is None or value is MISSING:
+    if value is None:
         return None
     if kind is bool and field != "id":
         return "true" if value else "false"

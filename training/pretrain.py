@@ -43,11 +43,17 @@ class PretrainConfig:
     valid_tokens: int = 50_000  # token places of a validation; 0: all
     save_every_s: float = 15.0
     bf16: bool | None = None  # None: measure
-    attention: Kernel | None = None  # "plain", "sdpa"; None: measure
+    attention: Kernel | None = None  # None: measure
+    compile: bool | None = None  # None: where it pays within this run
 
     @property
     def steps(self) -> int:
         return math.ceil(self.tokens / (self.rows * self.length * self.accumulate))
+
+    @property
+    def places(self) -> int:
+        """Token places of all steps."""
+        return self.steps * self.rows * self.length * self.accumulate
 
 
 @dataclass
@@ -64,6 +70,10 @@ class Progressed:
     @property
     def tokens_per_s(self) -> float:
         return self.tokens / self.seconds if self.seconds else 0.0
+
+    def last(self, name: str) -> float:
+        """The latest value of a curve; 0 where it has none."""
+        return next((values[name] for _, values in reversed(self.points) if name in values), 0.0)
 
 
 class Bar(Protocol):

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from data.batching import IGNORE
 from data.errors import DaymillError
+from data.shards import read_table
 from data.tokens import Ids, encode
 
 
@@ -59,7 +59,7 @@ def load_rows(
 
     Without `names` the labels are those of this split, sorted. Raises DaymillError for a label outside `names`.
     """
-    table = pq.read_table(folder, columns=["id", "text", "label", "group", "source"])
+    table = read_table(folder, columns=["id", "text", "label", "group", "source"])
     labels: list[str | None] = table["label"].to_pylist()
     known = sorted({label for label in labels if label is not None}) if names is None else list(names)
     code: dict[str | None, int] = {name: at for at, name in enumerate(known)} | {None: IGNORE}

@@ -1,0 +1,196 @@
+"""Checkpoint and labels to a classifier, judged beside two baselines."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from pydantic import Field
+
+from data.errors import DaymillError
+from data.shards import read_table
+from data.tokens import parse_tokenizer
+from tasks.params import Params
+from tasks.stage import Context, Result, run
+from training.baselines import majority, tfidf
+from training.checkpoint import load_checkpoint, save_checkpoint
+from training.classify import ClassifyConfig, train_classifier
+from training.curves import open_curves
+from training.decision import decide, score
+from training.finetune import Labelled, calibrate, classifier_from, make_card, positive_label
+from training.huggingface import adopt
+from training.model import Transformer
+from training.predict import predict_logits
+from training.report import part_report, slice_report
+from training.rows import Rows, load_rows
+
+SPLIT = Path("artifacts/split")
+PRETRAINED = Path("artifacts/pretrain/checkpoint")
+OUT = Path("artifacts/finetune")
+SWITCH = {"auto": None, "on": True, "off": False}
+PARTS = ("train", "valid", "test")
+
+
+class Finetune(Params):
+    source: str = Field(alias="from", description="`pretrain`, or the path of a Hugging Face folder.")
+    positive: str | None
+    max_len: int = Field(ge=2, description="Tokens of a record that the model sees.")
+    max_chars: int = Field(ge=1, description="Characters of a record that are looked at.")
+    context: Literal["causal", "full"] = Field(alias="attention")
+    epochs: float = Field(gt=0)
+    rows: int = Field(ge=1, description="Rows of one update.")
+    max_tokens: int = Field(ge=1, description="Padded tokens of a micro-batch.")
+    lr: float = Field(gt=0)
+    warmup: float = Field(ge=0, lt=1)
+    floor: float = Field(ge=0, le=1)
+    weight_decay: float = Field(ge=0)
+    clip: float = Field(gt=0)
+    dropout: float = Field(ge=0, lt=1)
+    smoothing: float = Field(ge=0, lt=1)
+    balance: bool
+    average: float = Field(ge=0, lt=1)
+    evaluations: float = Field(gt=0)
+    patience: int = Field(ge=0)
+    bf16: Literal["auto", "on", "off"]
+    seed: int = Field(ge=0)
+
+
+def main(params: Finetune, ctx: Context) -> Result:
+    backbone, tokenizer_json = load_backbone(params)
+    tokenizer = parse_tokenizer(tokenizer_json)
+    preprocess = {"max_len": params.max_len, "max_chars": params.max_chars}
+    train = load_rows(SPLIT / "train", tokenizer, preprocess)
+    valid, test = (load_rows(SPLIT / name, tokenizer, preprocess, train.names) for name in ("valid", "test"))
+    unlabelled = len(train) - len(train.labelled())
+    data = Labelled(train.labelled(), valid.labelled(), test.labelled())
+    data.check()
+    positive = positive_label(data.train, params.positive)
+    at = data.train.names.index(positive) if positive is not None else None
+
+    config = ClassifyConfig(
+        **params.model_dump(exclude={"source", "positive", "max_len", "max_chars", "context", "dropout", "bf16"}),
+        bf16=SWITCH[params.bf16],
+        positive=at,
+    )
+    model = classifier_from(backbone, len(data.train.names), params.dropout, params.context == "causal", params.seed)
+    with (
+        ctx.out(OUT / "curves") as folder,
+        open_curves(folder) as curves,
+        ctx.progress(round(config.epochs * len(data.train)), unit="rows") as bar,
+    ):
+        history = train_classifier(
+            model,
+            data.train,
+            config,
+            valid=data.valid,
+            on_eval=lambda entry: curves.log(int(entry["step"]), {k: v for k, v in entry.items() if k != "step"}),
+            progress=bar,
+            state=ctx.work / "finetune.safetensors",
+        )
+
+    logits = {"valid": predict_logits(model, data.valid.tokens), "test": predict_logits(model, data.test.tokens)}
+    threshold = calibrate(logits["valid"], data.valid, positive)
+    card = make_card(model, data.train.names, positive, threshold, preprocess)
+    with ctx.out(OUT / "checkpoint") as folder:
+        save_checkpoint(folder, model, card, tokenizer_json)
+    chosen = {name: decide(part, card.labels, positive, threshold) for name, part in logits.items()}
+    baselines = run_baselines(data, at)
+    report: dict[str, Any] = {
+        name: part_report(rows.labels, chosen[name], at, baselines[name])
+        for name, rows in (("test", data.test), ("valid", data.valid))
+    }
+    report |= {
+        "by_group": slice_report(data.test.groups, data.test.labels, chosen["test"], at),
+        "by_source": slice_report(data.test.sources, data.test.labels, chosen["test"], at),
+        "labels": card.labels,
+        "positive": positive,
+        "positive_reason": "as configured"
+        if params.positive
+        else "the rarer of two labels"
+        if positive
+        else "macro F1",
+        "threshold": threshold,
+        "epochs": round(history.steps / max(1, -(-len(data.train) // config.rows)), 3),
+        "best_step": history.best_step,
+        "stopped_early": history.stopped_early,
+        "tokens_per_s": round(history.tokens_per_s),
+        "computed_in": history.choice,
+        "unlabelled_train_rows": unlabelled,
+        "evaluations": history.evaluations,
+    }
+    with ctx.out(OUT / "report.json") as path:
+        path.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    with ctx.out(OUT / "predictions.parquet") as path:
+        parts = (("valid", data.valid), ("test", data.test))
+        tables = [predictions(name, rows, logits[name], chosen[name], positive) for name, rows in parts]
+        pq.write_table(pa.concat_tables(tables), path, compression="zstd")
+    ours = report["test"]
+    name = "f1" if positive else "macro f1"
+    key = f"{name} {ours['f1']:.3f} ({ours['f1_low']:.3f}-{ours['f1_high']:.3f}), tf-idf {ours['tfidf_f1']:.3f}"
+    metrics = {"test": ours, "valid": report["valid"], "threshold": threshold, "tokens_per_s": report["tokens_per_s"]}
+    return Result(len(train) + len(valid) + len(test), sum(len(rows) for _, rows in parts), key, metrics)
+
+
+def load_backbone(params: Finetune) -> tuple[Transformer, str]:
+    """The weights to start from, and the text of their tokenizer.json."""
+    if params.source == "pretrain":
+        model, _ = load_checkpoint(PRETRAINED)
+        assert isinstance(model, Transformer)
+        tokenizer_json = (PRETRAINED / "tokenizer.json").read_text(encoding="utf-8")
+    else:
+        model, tokenizer_json = adopt(Path(params.source))
+    if params.max_len > model.config.max_len:
+        raise DaymillError(
+            f"finetune.max_len is {params.max_len}, but the model of {params.source} was made for at most "
+            f"{model.config.max_len} tokens"
+        )
+    return model, tokenizer_json
+
+
+def reason_of(params: Finetune, positive: str | None) -> str:
+    """Why this label is the positive one."""
+    if positive is None:
+        return "more than two labels: macro F1"
+    return "as configured" if params.positive else "the rarer of two labels"
+
+
+def run_baselines(data: Labelled, positive: int | None) -> dict[str, dict[str, NDArray[np.int64]]]:
+    """Predictions of the baselines: part -> name -> label codes."""
+    texts = {name: texts_of(SPLIT / name, getattr(data, name)) for name in PARTS}
+    words = tfidf(texts["train"], data.train.labels, texts["valid"], data.valid.labels, texts["test"], positive)
+    common = majority(data.train.labels, len(data.valid), len(data.test))
+    return {
+        "valid": {"tfidf": words.valid, "majority": common.valid},
+        "test": {"tfidf": words.test, "majority": common.test},
+    }
+
+
+def texts_of(folder: Path, rows: Rows) -> list[str]:
+    """Whole texts of the given rows: the baseline is not held to the model's first tokens."""
+    table = read_table(folder, columns=["id", "text"])
+    text = dict(zip(table["id"].to_pylist(), table["text"].to_pylist(), strict=True))
+    return [text[id_] for id_ in rows.ids]
+
+
+def predictions(
+    part: str, rows: Rows, logits: NDArray[np.float32], chosen: NDArray[np.int64], positive: str | None
+) -> pa.Table:
+    names = rows.names
+    return pa.table(
+        {
+            "id": pa.array(rows.ids, pa.string()),
+            "label": pa.array([names[i] for i in rows.labels], pa.string()),
+            "score": pa.array(score(logits, names, positive, chosen), pa.float64()),
+            "predicted": pa.array([names[i] for i in chosen], pa.string()),
+            "part": pa.array([part] * len(rows), pa.string()),
+        }
+    )
+
+
+if __name__ == "__main__":
+    run("finetune", Finetune, main)

@@ -1,0 +1,129 @@
+"""Finetuned checkpoint to a smaller one: progressive structured pruning, beside random pruning and dropped blocks."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from compression.controls import at_random, drop_blocks
+from compression.distill import Teacher, logit_gap
+from compression.prune import Chooser, by_importance, kept_share
+from compression.ranges import calibration_batches
+from compression.recovery import Lessons, Plan, Pruned, Recovery, bf16_pays, load_classifier, prune_in_steps
+from compression.verdict import Appraisal, appraise, loss_of, read_verdict
+from data.tokens import parse_tokenizer
+from tasks.params import Params
+from tasks.stage import Context, Result, run
+from training.checkpoint import save_checkpoint
+from training.model import Classifier
+from training.rows import Rows, load_rows
+
+SPLIT = Path("artifacts/split")
+FINETUNED = Path("artifacts/finetune")
+OUT = Path("artifacts/prune")
+PARTS = ("train", "valid", "test")
+
+
+class Prune(Params):
+    target_share: float = Field(gt=0, le=1, description="Prunable parameters that stay.")
+    steps: int = Field(ge=1, description="Cuts; each removes the same fraction of what is left.")
+    between: int = Field(ge=0, description="Updates of recovery after every cut but the last.")
+    final: int = Field(ge=0, description="Updates of recovery after the last cut.")
+    rows: int = Field(ge=1, description="Rows of one update.")
+    lr: float = Field(gt=0, description="Peak learning rate of each stretch of recovery.")
+    weight_decay: float = Field(ge=0)
+    distill: float = Field(ge=0, le=1, description="Share of the teacher's loss; the rest is the labels'.")
+    temperature: float = Field(gt=0)
+    score_rows: int = Field(ge=1, description="Train rows that importance is measured on, anew before each cut.")
+    watch_rows: int = Field(ge=1, description="Validation rows that each step's distance to the teacher is taken on.")
+    controls: bool = Field(description="Also run random pruning and dropped blocks at the same budget.")
+    bf16: Literal["auto", "on", "off"]
+    seed: int = Field(ge=0)
+
+
+def main(params: Prune, ctx: Context) -> Result:
+    start, card = load_classifier(FINETUNED / "checkpoint")
+    tokenizer_json = (FINETUNED / "checkpoint/tokenizer.json").read_text(encoding="utf-8")
+    tokenizer = parse_tokenizer(tokenizer_json)
+    rows = {part: load_rows(SPLIT / part, tokenizer, card.preprocess, card.labels).labelled() for part in PARTS}
+    calibration = calibration_batches(rows["train"], params.score_rows, params.seed)
+    bf16 = bf16_pays(start, calibration[0]) if params.bf16 == "auto" else params.bf16 == "on"
+    teacher = ask_teacher(start, rows, ctx, bf16)
+    lessons = Lessons.of(teacher, rows, params.watch_rows, params.seed)
+    choosers: dict[str, Chooser] = {"ours": by_importance(calibration, bf16)}
+    if params.controls:
+        choosers |= {"random": at_random(params.seed), "drop_layers": drop_blocks}
+    plan = plan_of(params, bf16)
+
+    pruned: dict[str, Pruned] = {}
+    found: dict[str, Appraisal] = {}
+    with ctx.progress(len(choosers) * plan.updates * params.rows, unit="rows") as bar:
+        for name, chooser in choosers.items():
+            pruned[name] = prune_in_steps(start, card, chooser, plan, lessons, ctx.work / name, bar)
+            found[name] = appraise(pruned[name].model, card, rows["valid"], rows["test"])
+    with ctx.out(OUT / "checkpoint") as folder:
+        save_checkpoint(folder, pruned["ours"].model, found["ours"].card, tokenizer_json)
+    with ctx.out(OUT / "teacher.safetensors") as path:
+        teacher.save(path, rows)
+
+    ours = found["ours"]
+    unpruned = read_verdict(FINETUNED / "predictions.parquet", "test", card, rows["test"])
+    difference = loss_of(card, rows["test"], ours.verdict, unpruned)
+    report: dict[str, Any] = {
+        "prunable_kept": kept_share(ours.card.model, card.model),
+        "layers": [{"heads": shape.heads, "ffn": shape.ffn} for shape in ours.card.model.layers],
+        "steps": pruned["ours"].steps,
+        "test": {"rows": len(rows["test"]), **ours.verdict.to_json()},
+        "threshold": ours.card.threshold,
+        "f1_unpruned_fp32": unpruned.f1.value,
+        "paired_diff": difference.value,
+        "paired_low": difference.low,
+        "paired_high": difference.high,
+        "bf16": bf16,
+        "controls": {
+            name: {
+                **appraisal.verdict.to_json(),
+                "kept": kept_share(appraisal.card.model, card.model),
+                "gap": logit_gap(appraisal.logits, teacher.logits["test"]),
+                "updates": plan.updates,
+                "rows_seen": plan.updates * params.rows,
+            }
+            for name, appraisal in found.items()
+        },
+    }
+    with ctx.out(OUT / "report.json") as path:
+        path.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    key = f"kept {report['prunable_kept']:.1%}, f1 {ours.verdict.f1.value:.3f} (was {unpruned.f1.value:.3f})"
+    metrics = {name: report[name] for name in ("prunable_kept", "f1_unpruned_fp32", "test", "paired_diff", "controls")}
+    return Result(sum(map(len, rows.values())), len(rows["test"]), key, metrics)
+
+
+def ask_teacher(start: Classifier, rows: dict[str, Rows], ctx: Context, bf16: bool) -> Teacher:
+    """The unpruned model's answers; a killed run keeps them."""
+    place = ctx.work / "teacher.safetensors"
+    if not place.exists():
+        with ctx.progress(sum(map(len, rows.values())), unit="rows", label="teacher") as bar:
+            Teacher.ask(start, rows, bf16, bar.advance).save(place, rows)
+    return Teacher.load(place, rows)
+
+
+def plan_of(params: Prune, bf16: bool) -> Plan:
+    between = Recovery(
+        steps=params.between,
+        lr=params.lr,
+        rows=params.rows,
+        weight=params.distill,
+        temperature=params.temperature,
+        weight_decay=params.weight_decay,
+        bf16=bf16,
+        seed=params.seed,
+    )
+    return Plan(params.target_share, params.steps, between, replace(between, steps=params.final))
+
+
+if __name__ == "__main__":
+    run("prune", Prune, main)

@@ -1,0 +1,67 @@
+"""Text to tokens: a byte-level BPE learned from the train split, and token shards for pretraining."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import Field
+
+from data.errors import DaymillError
+from data.shards import read_table
+from data.tokens import encode, load_tokenizer, train_tokenizer, write_tokens
+from tasks.params import Params
+from tasks.stage import Context, Result, run
+
+SPLIT = Path("artifacts/split")
+OUT = Path("artifacts/tokenize")
+BATCH = 512  # texts encoded at one time
+
+
+class Tokenize(Params):
+    vocab_size: int = Field(ge=258, le=1 << 20, description="Entries of the vocabulary.")
+    max_chars: int = Field(ge=1, description="Characters of a record that are looked at.")
+    max_token_length: int = Field(ge=1, description="Characters of the longest vocabulary entry.")
+
+
+def main(params: Tokenize, ctx: Context) -> Result:
+    texts = {name: read_texts(SPLIT / name) for name in ("train", "valid")}
+    rows = sum(len(part) for part in texts.values())
+    counts: dict[str, int] = {}
+    with ctx.out(OUT) as folder:
+        folder.mkdir()
+        learned = train_tokenizer(
+            (text[: params.max_chars] for text in texts["train"]), params.vocab_size, params.max_token_length
+        )
+        (folder / "tokenizer.json").write_text(learned, encoding="utf-8")
+        tokenizer = load_tokenizer(folder / "tokenizer.json")
+        with ctx.progress(rows, unit="records") as bar:
+
+            def documents(part: list[str]) -> Iterator:
+                for start in range(0, len(part), BATCH):
+                    batch = part[start : start + BATCH]
+                    yield from encode(tokenizer, batch, params.max_chars + 1, params.max_chars)
+                    bar.advance(len(batch))
+
+            for name, part in texts.items():
+                counts[name] = write_tokens(folder, name, documents(part), tokenizer.get_vocab_size())
+    characters = sum(min(len(text), params.max_chars) for part in texts.values() for text in part)
+    total = sum(counts.values())
+    metrics = {
+        "vocab_size": tokenizer.get_vocab_size(),
+        "train_tokens": counts["train"],
+        "valid_tokens": counts["valid"],
+        "chars_per_token": round(characters / max(total, 1), 3),
+    }
+    return Result(rows, rows, f"{total:,} tokens, {characters / max(total, 1):.2f} characters each", metrics)
+
+
+def read_texts(folder: Path) -> list[str]:
+    texts: list[str] = read_table(folder, columns=["text"])["text"].to_pylist()
+    if not texts and folder.name == "train":
+        raise DaymillError(f"{folder} has no records: nothing to learn a vocabulary from")
+    return texts
+
+
+if __name__ == "__main__":
+    run("tokenize", Tokenize, main)

@@ -1,0 +1,139 @@
+"""`daymill run` in a miniature project: one server, stages by DVC, a summary, and clear words when it cannot."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows.embedded import request
+from tests.flows.mini_project import MiniProject, wait_for
+
+pytestmark = pytest.mark.slow
+
+RETRYING = """
+from flows import locks
+from flows.embedded import embedded_server
+from flows.settings import find_root
+
+with embedded_server(find_root()) as server:
+    from flows.pipeline import pipeline
+
+    server.wait()
+    state = pipeline.with_options(retries=1)(until="split", return_state=True)
+    print(state.type.value)
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> MiniProject:
+    return MiniProject(tmp_path)
+
+
+def summary(project: MiniProject) -> dict[str, Any]:
+    return dict(json.loads((project.root / "artifacts/summary.json").read_text()))
+
+
+def server_url(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    for line in process.stdout:
+        if found := re.search(r"starting the Prefect server at (\S+)", line):
+            return found.group(1)
+    raise AssertionError("no server was started")
+
+
+def test_a_run_then_the_same_again(project: MiniProject) -> None:
+    first = project.daymill("run", "--until", "split")
+    assert first.returncode == 0, first.stderr
+    assert project.runs() == ["ingest", "clean", "split"]
+    assert "3 stages ran, 0 cached" in first.stdout
+    assert {name: entry["state"] for name, entry in summary(project)["stages"].items()} == {
+        "ingest": "ran",
+        "clean": "ran",
+        "split": "ran",
+    }
+
+    (project.root / "stage.py").write_text((project.root / "stage.py").read_text() + "# another code\n")
+    again = project.daymill("run", "--until", "clean")
+    assert "2 cached" not in again.stdout and "ingest     runs: artifacts/code/stage.py modified" in again.stderr
+    assert project.runs() == ["ingest", "clean", "split", "ingest"]  # the same bytes came out: clean stays
+
+    assert "0 stages ran, 2 cached" in project.daymill("run", "--until", "clean").stdout
+    assert "0 stages ran, 2 cached" in project.daymill("summary").stdout
+
+
+def test_a_failing_stage_is_named_with_its_last_words(project: MiniProject) -> None:
+    project.control(clean={"fail": True})
+    ran = project.daymill("run", "--until", "split")
+    assert ran.returncode == 1
+    assert "error: stage clean failed" in ran.stderr and "line 59 of the complaint" in ran.stderr
+    assert "Traceback" not in ran.stderr
+    assert project.runs() == ["ingest", "clean"]
+
+
+def test_a_flow_s_retry_does_not_run_finished_stages_again(project: MiniProject) -> None:
+    """prefect#9814."""
+    project.control(clean={"fail": "once"})
+    ran = project.tool(sys.executable, "-c", RETRYING)
+    assert ran.strip().endswith("COMPLETED")
+    assert project.runs() == ["ingest", "clean", "clean", "split"]
+
+
+def test_cancel_in_the_ui_ends_a_run_of_the_command_too(project: MiniProject) -> None:
+    project.control(ingest={"sleep": 600, "leave_session": True})
+    process = project.start("run", "--until", "split")
+    url = server_url(process)
+    wait_for(lambda: project.stage_runs("ingest"), 60, "the stage begins")
+    (run,) = request(f"{url}/api/flow_runs/filter", {})
+    request(f"{url}/api/flow_runs/{run['id']}/set_state", {"state": {"type": "CANCELLING"}})
+    output, _ = process.communicate(timeout=20)
+    assert process.returncode == 1 and "ingest was cancelled" in output
+    wait_for(lambda: not project.processes(), 10, "nothing is left")
+
+
+def test_kill_9_leaves_nobody_and_the_next_run_corrects_and_completes(project: MiniProject) -> None:
+    project.control(clean={"sleep": 600})
+    process = project.start("run", "--until", "split")
+    server_url(process)
+    wait_for(lambda: project.stage_runs("clean"), 60, "the second stage begins")
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    wait_for(lambda: not project.processes(), 10, "stage, guard and server are gone")
+
+    project.control(split={"sleep": 4})
+    process = project.start("run", "--until", "split")
+    url = server_url(process)
+    wait_for(lambda: project.stage_runs("split"), 60, "the run goes on to the last stage")
+    states = [run["state"]["type"] for run in request(f"{url}/api/flow_runs/filter", {"sort": "START_TIME_ASC"})]
+    assert states == ["CRASHED", "RUNNING"]
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, output
+    assert project.runs() == ["ingest", "clean", "clean", "split"]
+    assert (project.root / "artifacts/split").read_text() == "one\ntwo\ningest\nclean\nsplit\n"
+
+
+def test_wrong_usage_is_said_before_anything_starts(project: MiniProject) -> None:
+    for arguments, said in [
+        (["--data", "nowhere"], "nowhere does not exist"),
+        (["--preset", "quik"], "did you mean `quick`?"),
+        (["--until", "splitt"], "invalid choice: 'splitt'"),
+    ]:
+        ran = project.daymill("run", *arguments)
+        assert ran.returncode == 2 and said in ran.stderr and "Traceback" not in ran.stderr
+    assert not (project.root / ".prefect").exists()
+
+
+def test_interrupt_ends_the_run_and_its_tree(project: MiniProject) -> None:
+    project.control(ingest={"sleep": 600, "leave_session": True})
+    process = project.start("run", "--until", "split")
+    wait_for(lambda: project.stage_runs("ingest"), 60, "the stage begins")
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=20)
+    assert process.returncode == 130 and "Traceback" not in output, output
+    wait_for(lambda: not project.processes(), 10, "nothing is left")
