@@ -131,17 +131,11 @@ def check(arguments: argparse.Namespace) -> int:
     for path in arguments.files:
         report = check_file(path)
         if arguments.json:
-            print(json_line(report), flush=True)
+            print(report.json_line(), flush=True)
         reports.append(report)
     if not arguments.json:
         print(render_table(reports))
     return 0
-
-
-def json_line(report: object) -> str:
-    import json
-
-    return json.dumps(report, ensure_ascii=False)
 
 
 def sample_spam(arguments: argparse.Namespace) -> int:

@@ -65,7 +65,10 @@ def embedded_server(root: Path, port: int = 0) -> Iterator[Server]:
         env = child_environment() | {"PYTHONPATH": str(Path(__file__).parents[1])}
         command = [sys.executable, "-m", "flows.embedded", url.rpartition(":")[2]]
         with log.open("wb") as output, children.guarded(command, root, env, output) as process:
-            yield Server(url, process, log)
+            try:
+                yield Server(url, process, log)
+            finally:
+                drain()
 
 
 def serve(port: int) -> None:
@@ -74,6 +77,17 @@ def serve(port: int) -> None:
     from prefect.server.api.server import create_app
 
     uvicorn.run(create_app(final=True), host=HOST, port=port, log_level="warning", timeout_keep_alive=15)
+
+
+def drain() -> None:
+    """Let log lines and task states on their way reach the server before it ends: at exit they would wait for it."""
+    if "prefect" not in sys.modules:
+        return
+    from prefect.events.worker import EventsWorker
+    from prefect.logging.handlers import APILogWorker
+
+    for worker in (APILogWorker, EventsWorker):
+        worker.drain_all(timeout=5)
 
 
 def correct_lost_runs(url: str) -> int:

@@ -34,7 +34,6 @@ def run_beside(server: Server, root: Path, data: str, until: str, preset: str) -
     say(f"Prefect server ready after {server.wait():.0f} s")
     correct_lost_runs(server.url)
     state = pipeline(data=data, until=until, preset=preset, return_state=True)
-    flush()
     if not state.is_completed():
         raise DaymillError(str(state.message or state.name))
     terminal.show_summary(root)
@@ -47,15 +46,6 @@ def quiet_console() -> None:
 
     for handler in logging.getLogger().handlers:
         handler.addFilter(lambda record: not record.getMessage().startswith(talk))
-
-
-def flush() -> None:
-    """Let the log lines and task states that are under way reach the server before it ends."""
-    from prefect.events.worker import EventsWorker
-    from prefect.logging.handlers import APILogWorker
-
-    for worker in (APILogWorker, EventsWorker):
-        worker.drain_all(timeout=5)
 
 
 def show_plan(until: str = LAST) -> int:
