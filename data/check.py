@@ -1,8 +1,9 @@
 """Decide files as ingest would, without running anything: the library half of `daymill check`.
 
-Exit codes (`exit_code`): 0 where every record would be kept, 1 where at least one would be quarantined. A path that
-does not exist, or a mapping that is none, raises DaymillError. Files are decided one by one: an id that comes again in
-another file is found by ingest only.
+A file that can be decided is a success, whatever the decision: a quarantined record does not fail ingest, so it does
+not fail `daymill check` either (exit code 0; who wants a gate reads `quarantined`). A path that does not exist, or a
+mapping that is none, raises DaymillError (exit code 1). Files are decided one by one: an id that comes again in another
+file is found by ingest only.
 """
 
 from __future__ import annotations
@@ -72,11 +73,6 @@ def remarks(intake: Intake) -> list[str]:
     ]
     wrong = unmatched_error(intake.mapper, intake.fields_seen())
     return [text for there, text in found if there] + ([str(wrong)] if wrong else [])
-
-
-def exit_code(results: Sequence[CheckResult]) -> int:
-    """0 where everything would be kept, otherwise 1."""
-    return int(any(result.quarantined for result in results))
 
 
 def render_table(results: Sequence[CheckResult]) -> str:
