@@ -211,7 +211,14 @@ def iso_date(value: Any) -> str | None:
 
 def content_id(record: Record) -> str:
     """An id made of the record's content, whatever the order of its keys: equal content, equal id."""
-    content = [record.text, record.label, record.group, record.entity, record.date, orjson.loads(record.extra)]
+    content = [
+        record.text,
+        record.label,
+        record.group,
+        record.entity,
+        record.date,
+        json.loads(record.extra),
+    ]  # exact integers
     try:
         text = orjson.dumps(content, option=orjson.OPT_SORT_KEYS)
     except orjson.JSONEncodeError:
