@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,19 +71,36 @@ def parse_tokenizer(text: str, where: str = "tokenizer.json") -> Tokenizer:
     return tokenizer
 
 
-def encode(tokenizer: Tokenizer, texts: Sequence[str], max_len: int, max_chars: int) -> list[Ids]:
-    """Token ids [1..max_len] of each text: the first ones that fit, between the tokenizer's special tokens.
+def encode(tokenizer: Tokenizer, texts: Sequence[str], max_len: int, max_chars: int, tail: float = 0.0) -> list[Ids]:
+    """Token ids [1..max_len] of each text, between the tokenizer's special tokens.
 
-    Only the first `max_chars` characters are looked at, so that the work per text is bounded. An empty text
-    gives the special tokens alone (or one token 0 where a tokenizer has none): never an empty array.
+    A text that does not fit gives its first tokens and, for the share `tail` of the room, its last ones: what a
+    text is often shows at its end (signatures, footers). At most `max_chars` characters are looked at, shared out
+    alike, so that the work per text is bounded. An empty text gives the special tokens alone (or one token 0
+    where a tokenizer has none): never an empty array.
     """
     before, after = special_ids(tokenizer)
     room = max_len - len(before) - len(after)
     if room < 0 or max_len < 1:
         raise DaymillError(f"max_len is {max_len}; expected at least {max(1, len(before) + len(after))} tokens")
-    cut = [text[:max_chars].encode("utf-8", "replace").decode() for text in texts]  # lone surrogates become "?"
-    encoded = tokenizer.encode_batch_fast(cut, add_special_tokens=False)
-    return [np.array((before + item.ids[:room] + after) or [0], dtype=np.int32) for item in encoded]
+    if not 0 <= tail <= 1:
+        raise DaymillError(f"tail is {tail}; expected a share from 0 to 1")
+    last_chars, last = int(max_chars * tail), int(room * tail)
+    cut = [ends(text, max_chars - last_chars, last_chars) for text in texts]
+    clean = [text.encode("utf-8", "replace").decode() for text in cut]  # lone surrogates become "?"
+    encoded = tokenizer.encode_batch_fast(clean, add_special_tokens=False)
+    rows = (before + ends(item.ids, room - last, last) + after for item in encoded)
+    return [np.array(row or [0], dtype=np.int32) for row in rows]
+
+
+Sliced = TypeVar("Sliced", str, list[int])
+
+
+def ends(items: Sliced, first: int, last: int) -> Sliced:
+    """`items` where it fits into first + last, else that many from its two ends."""
+    if len(items) <= first + last:
+        return items
+    return items[:first] + items[len(items) - last :]
 
 
 def special_ids(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:

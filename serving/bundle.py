@@ -55,6 +55,7 @@ class Rules:
     threshold: float
     max_len: int
     max_chars: int
+    tail: float = 0.0  # share of both that comes from the end of a longer text
     reduced_range: bool = False  # weights of 7 bits: safe on CPUs without VNNI
 
 
@@ -95,7 +96,7 @@ def build_bundle(
         "labels": list(rules.labels),
         "positive": rules.positive,
         "threshold": rules.threshold,
-        "preprocess": {"max_len": rules.max_len, "max_chars": rules.max_chars},
+        "preprocess": {"max_len": rules.max_len, "max_chars": rules.max_chars, "tail": rules.tail},
         "tolerance": TOLERANCE[choice.precision],
         "lineage": dict(lineage),
         "metrics": dict(metrics),

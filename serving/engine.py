@@ -66,7 +66,7 @@ class Engine:
     def encode(self, texts: Sequence[str]) -> list[Ids]:
         """Token ids of each text, cut as in training."""
         prepare = self.manifest.preprocess
-        return encode(self.tokenizer, texts, prepare.max_len, prepare.max_chars)
+        return encode(self.tokenizer, texts, prepare.max_len, prepare.max_chars, prepare.tail)
 
     def logits(self, rows: Sequence[Ids]) -> Logits:
         """Logits [N, C] of encoded rows in one model call, padded to the longest."""

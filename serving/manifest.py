@@ -68,6 +68,7 @@ class Preprocess(Strict):
 
     max_len: int = Field(ge=1)  # tokens
     max_chars: int = Field(ge=1)  # characters
+    tail: float = Field(default=0.0, ge=0, le=1)  # share of both that comes from the end of a longer text
 
 
 class Manifest(Strict):

@@ -85,7 +85,13 @@ def rules_of(card: dict[str, Any]) -> Rules:
     cut = card["preprocess"]
     weight_max = (card.get("quantization") or {}).get("weight_max", FULL_RANGE)
     return Rules(
-        card["labels"], card["positive"], card["threshold"], cut["max_len"], cut["max_chars"], weight_max < FULL_RANGE
+        card["labels"],
+        card["positive"],
+        card["threshold"],
+        cut["max_len"],
+        cut["max_chars"],
+        cut.get("tail", 0.0),
+        reduced_range=weight_max < FULL_RANGE,
     )
 
 

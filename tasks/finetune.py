@@ -41,6 +41,7 @@ class Finetune(Params):
     positive: str | None
     max_len: int = Field(ge=2, description="Tokens of a record that the model sees.")
     max_chars: int = Field(ge=1, description="Characters of a record that are looked at.")
+    tail: float = Field(ge=0, le=1, description="Share of them that comes from the end of a longer record.")
     context: Literal["causal", "full"] = Field(alias="attention")
     epochs: float = Field(gt=0)
     rows: int = Field(ge=1, description="Rows of one update.")
@@ -63,7 +64,7 @@ class Finetune(Params):
 def main(params: Finetune, ctx: Context) -> Result:
     backbone, tokenizer_json = load_backbone(params)
     tokenizer = parse_tokenizer(tokenizer_json)
-    preprocess = {"max_len": params.max_len, "max_chars": params.max_chars}
+    preprocess = {"max_len": params.max_len, "max_chars": params.max_chars, "tail": params.tail}
     train = load_rows(SPLIT / "train", tokenizer, preprocess)
     valid, test = (load_rows(SPLIT / name, tokenizer, preprocess, train.names) for name in ("valid", "test"))
     unlabelled = len(train) - len(train.labelled())
@@ -73,7 +74,7 @@ def main(params: Finetune, ctx: Context) -> Result:
     at = data.train.names.index(positive) if positive is not None else None
 
     config = ClassifyConfig(
-        **params.model_dump(exclude={"source", "positive", "max_len", "max_chars", "context", "dropout", "bf16"}),
+        **params.model_dump(exclude={"source", "positive", "max_len", "max_chars", "tail", "context", "dropout", "bf16"}),
         bf16=SWITCH[params.bf16],
         positive=at,
     )

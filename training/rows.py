@@ -55,7 +55,7 @@ class Rows:
 def load_rows(
     folder: Path, tokenizer: Tokenizer, preprocess: dict[str, Any], names: Sequence[str] | None = None
 ) -> Rows:
-    """Encode a split's records as a checkpoint's `preprocess` says ("max_len" tokens, "max_chars" characters).
+    """Encode a split's records as a checkpoint's `preprocess` says (the keywords of data.tokens.encode).
 
     Without `names` the labels are those of this split, sorted. Raises DaymillError for a label outside `names`.
     """
@@ -71,7 +71,7 @@ def load_rows(
         )
     return Rows(
         ids=ids,
-        tokens=encode(tokenizer, table["text"].to_pylist(), preprocess["max_len"], preprocess["max_chars"]),
+        tokens=encode(tokenizer, table["text"].to_pylist(), **preprocess),
         labels=np.array([code[label] for label in labels], dtype=np.int64),
         names=known,
         groups=table["group"].to_pylist(),
