@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from compression.cpu import cpu_features, int8_objection
 from compression.distill import Teacher, logit_gap
 from compression.prune import kept_share
 from compression.qat import QatPlan, train_quantized
@@ -17,7 +18,6 @@ from compression.ranges import calibration_batches
 from compression.recovery import Lessons, Recovery, bf16_pays, load_classifier
 from compression.verdict import appraise, loss_of, read_verdict
 from data.tokens import parse_tokenizer
-from serving.cpu import cpu_features, int8_objection
 from tasks.params import Params
 from tasks.stage import Context, Result, run
 from training.checkpoint import load_card

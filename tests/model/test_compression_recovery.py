@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -47,6 +48,15 @@ def rows_of(count: int, seed: int) -> Rows:
     return Rows(names, tokens, labels.astype(np.int64), ["ham", "spam"], [None] * count, ["made"] * count)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Two threads gain nothing on products this small, and wait for each other on a busy machine."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 @pytest.fixture(scope="module")
 def rows() -> dict[str, Rows]:
     return {"train": rows_of(1500, 1), "valid": rows_of(300, 2), "test": rows_of(600, 3)}
@@ -56,7 +66,7 @@ def rows() -> dict[str, Rows]:
 def start(rows: dict[str, Rows]) -> Classifier:
     torch.manual_seed(0)
     model = Classifier(Transformer(CONFIG), 2)
-    config = ClassifyConfig(steps=220, rows=64, lr=2e-3, bf16=False, attention="plain", smoothing=0.0)
+    config = ClassifyConfig(steps=100, rows=64, lr=2e-3, bf16=False, attention="plain", smoothing=0.0)
     train_classifier(model, rows["train"], config)
     return model
 
@@ -169,12 +179,11 @@ def test_quantization_aware_training_keeps_quality_and_beats_four_bits(
     result = train_quantized(ours.model, pruned_card, QAT, calibration, lessons, tmp_path / "w")
     assert f1(result.model, rows) > f1(start, rows) - 0.02
     pruned = predict_logits(ours.model, rows["test"].tokens)
-    coarse = fake_quantize_weights(ours.model, bits=4)
-    assert isinstance(coarse, Classifier)
-    eight = logit_gap(predict_logits(result.model, rows["test"].tokens), teacher.logits["test"])
-    four = logit_gap(predict_logits(coarse, rows["test"].tokens), pruned)
-    assert eight["kl"] < logit_gap(pruned, teacher.logits["test"])["kl"] + 0.02
-    assert four["mean_abs"] > 0.05
+    eight = predict_logits(result.model, rows["test"].tokens)
+    assert logit_gap(eight, teacher.logits["test"])["kl"] < logit_gap(pruned, teacher.logits["test"])["kl"] + 0.02
+    rounded = {bits: fake_quantize_weights(ours.model, bits) for bits in (8, 4)}
+    moved = {bits: logit_gap(predict_logits(m, rows["test"].tokens), pruned) for bits, m in rounded.items()}
+    assert moved[4]["mean_abs"] > 5 * moved[8]["mean_abs"]
 
     save_quantized(tmp_path / "q", result.model, pruned_card, "{}")
     loaded, _ = load_quantized(tmp_path / "q")
