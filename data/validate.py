@@ -53,10 +53,15 @@ def field_map(mapping: Mapping[str, str | Sequence[str] | None] | None = None) -
             expected, right = "the name of a field, or null for none", value is None or is_name(value)
         if not right:
             raise DaymillError(f"fields.{key}: got {value!r}; expected {expected}")
+    taken = [name for value in given.values() for name in (value if isinstance(value, tuple) else (value,))]
+    defaults = FieldMap()
+    for key in ours:  # a name that was given to another field is no longer a default's
+        if key not in given and key != "text" and getattr(defaults, key) in taken:
+            given[key] = None
     result = FieldMap(**given)
     twice = sorted({name for name in result.names() if result.names().count(name) > 1})
     if twice:
-        raise DaymillError(f"fields: {', '.join(twice)} is mapped to two of our fields; each of theirs goes to one")
+        raise DaymillError(f"fields: {', '.join(twice)} is mapped to two of our fields; set one of them to null")
     return result
 
 

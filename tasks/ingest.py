@@ -46,7 +46,7 @@ class Ingest(Params):
 
 def main(params: Ingest, ctx: Context) -> Result:
     files = source_files(params.source)
-    names = field_map(params.fields.model_dump())
+    names = field_map(params.fields.model_dump(exclude_unset=True))
     limits = Limits(int(params.max_record_mb * MB), params.max_depth, int(params.quarantine_kb * 1000))
     with (
         ctx.out(RECORDS) as records,

@@ -154,3 +154,8 @@ def test_seen_ids_are_a_set_however_they_are_packed(batches: list[list[str]]) ->
                 model.add(id_)
             assert seen.admit(batch) == expected
     assert len(seen) == len(model)
+
+
+def test_a_name_given_to_another_field_is_no_default_any_more() -> None:
+    found = record({"text": "t", "id": "p1", "label": "x"}, entity="id", group="label")
+    assert (found.id, found.entity, found.label, found.group) == ("", "p1", None, "x")
