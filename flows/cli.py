@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from data.errors import DaymillError
 from flows.settings import LAST, STAGES, UI_PORT
@@ -106,6 +108,10 @@ def parser() -> argparse.ArgumentParser:
     which.add_argument("--releases", type=Path, metavar="FOLDER", help="serve the champion of this folder")
     sub.add_argument("--host", default="127.0.0.1")
     sub.add_argument("--port", type=int, default=8080)
+
+    sub = add("ask", ask, "ask a running server about a text")
+    sub.add_argument("text", nargs="*", help="default: read from standard input")
+    sub.add_argument("--url", default="http://127.0.0.1:8080")
     return top
 
 
@@ -124,39 +130,62 @@ def plan(_: argparse.Namespace) -> int:
 def check(arguments: argparse.Namespace) -> int:
     from data.check import check_file, render_table
 
-    missing = [str(path) for path in arguments.files if not path.is_file()]
-    if missing:
-        raise DaymillError(f"no such file: {', '.join(missing[:5])}")
-    reports = []
+    decided = []
     for path in arguments.files:
-        report = check_file(path)
+        decided.append(check_file(path, field_names()))
         if arguments.json:
-            print(report.json_line(), flush=True)
-        reports.append(report)
+            print(decided[-1].json_line(), flush=True)
     if not arguments.json:
-        print(render_table(reports))
+        print(render_table(decided))
     return 0
+
+
+def field_names() -> dict[str, Any] | None:
+    """The checkout's mapping of field names, so that a file is decided as ingest would; outside of one, our own."""
+    from flows.settings import find_root
+    from tasks.params import plain, read
+
+    try:
+        params = find_root() / "params.yaml"
+    except DaymillError:
+        return None
+    return dict(plain(read(params).get("ingest", {}).get("fields") or {}))
 
 
 def sample_spam(arguments: argparse.Namespace) -> int:
-    from data.samples.spam import fetch_spam
+    from data.samples.spam import MAILS, fetch_spam
     from flows.settings import find_root
 
-    out = arguments.out or find_root() / "input" / "spam"
-    fetch_spam(out, print)
-    print(f"{out}: ready; next: daymill run --data {out}")
-    return 0
+    root = find_root()
+    out = arguments.out or root / "input" / "spam"
+    with progress("sample", MAILS, "mails") as moved:
+        made = fetch_spam(out, moved, root / ".cache" / "samples")
+    return tell_sample(out, made)
 
 
 def sample_synthetic(arguments: argparse.Namespace) -> int:
     from data.samples.synthetic import make_synthetic
-
     from flows.settings import find_root
 
     out = arguments.out or find_root() / "input" / "synthetic"
-    make_synthetic(out, arguments.records, arguments.noise, arguments.seed)
-    print(f"{out}: ready; next: daymill run --data {out}")
+    with progress("sample", arguments.records, "records") as moved:
+        made = make_synthetic(out, arguments.records, arguments.noise, arguments.seed, progress=moved)
+    return tell_sample(out, made)
+
+
+def tell_sample(out: Path, made: Mapping[str, object]) -> int:
+    print("  ".join(f"{name} {count}" for name, count in made.items() if isinstance(count, int)))
+    print(f"{out} is ready; next: daymill run --data {out}")
     return 0
+
+
+@contextmanager
+def progress(label: str, total: int, unit: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar for what calls back with (done, total)."""
+    from tasks.progress import Progress
+
+    with Progress(label, total, unit) as bar:
+        yield lambda done, _: bar.advance(done - bar.done)
 
 
 def up(arguments: argparse.Namespace) -> int:
@@ -193,6 +222,15 @@ def serve(arguments: argparse.Namespace) -> int:
     from flows.release import serve_model
 
     return serve_model(arguments.bundle, arguments.releases, arguments.host, arguments.port)
+
+
+def ask(arguments: argparse.Namespace) -> int:
+    from serving.client import ask
+
+    texts = arguments.text or [sys.stdin.read()]
+    for answer in ask(arguments.url, texts):
+        print(f"{answer.label}  {answer.score:.3f}  (version {answer.version}, {answer.milliseconds:.1f} ms)")
+    return 0
 
 
 if __name__ == "__main__":

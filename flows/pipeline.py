@@ -19,6 +19,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas import State
 from prefect.logging import get_run_logger
 from prefect.states import Cancelled, Completed, Failed
+from prefect.utilities.annotations import quote
 
 from data.errors import DaymillError
 from flows import artifacts, locks, questions, release, report, staleness, summary
@@ -59,10 +60,11 @@ def stages_then_release(root: Path, data: str, until: Until, preset: Preset) -> 
     redact = Redactor(params)
     publish("configuration", artifacts.configuration(data, until, preset, changes, hide(params)))
 
-    plan: staleness.Plan | None = fingerprint_and_plan(root)
+    state: State[Any] = fingerprint_and_plan(root, return_state=True)
+    plan: staleness.Plan | None = state.result()
     states: dict[str, str] = {}
     for name in stages_until(until):
-        state = run_stage(name, root, plan, redact, return_state=True)
+        state = run_stage(name, root, quote(plan), redact, wait_for=[state], return_state=True)
         if not state.is_completed():
             how = Cancelled if state.is_cancelled() else Failed
             publish("stages", artifacts.stopped(states, name, how.__name__.lower(), str(state.message)))

@@ -83,16 +83,16 @@ def write_values(path: Path, wanted: dict[str, Any]) -> list[str]:
     edits: list[tuple[int, int, str]] = []
     changes: list[str] = []
     for key, value in wanted.items():
-        node = find(tree, key, path)
+        start, end = place(tree, key, text, path)
         before = old
         for part in key.split("."):
             before = before[part]
         if before == value and type(before) is type(value):
             continue
         changes.append(f"{key}: {before} -> {value}")
-        edits.append((node.start_mark.index, node.end_mark.index, scalar(value)))
+        edits.append((start, end, scalar(value)))
     for start, end, replacement in sorted(edits, reverse=True):
-        pad = " " if start and text[start - 1] == ":" else ""
+        pad = " " if text[start - 1] == ":" else ""
         text = text[:start] + pad + replacement + text[end:]
     if edits:
         beside = path.with_name(f".{path.name}.writing")
@@ -101,28 +101,37 @@ def write_values(path: Path, wanted: dict[str, Any]) -> list[str]:
     return changes
 
 
-def find(tree: Node | None, key: str, path: Path) -> Node:
-    """The node of `section.key`. Raises UsageError naming the nearest key."""
-    node = tree
+def place(tree: Node | None, key: str, text: str, path: Path) -> tuple[int, int]:
+    """Where the value of `section.key` begins and ends in the text. Raises UsageError naming the nearest key."""
+    node, begun = tree, 0
     for part in key.split("."):
         pairs = {name.value: value for name, value in node.value} if isinstance(node, MappingNode) else {}
+        ends = {name.value: name.end_mark.index for name, _ in node.value} if isinstance(node, MappingNode) else {}
         if part not in pairs:
             close = difflib.get_close_matches(part, pairs, n=1)
             hint = f", did you mean `{close[0]}`?" if close else ""
             raise UsageError(f"{path}: no key `{key}`{hint}")
-        node = pairs[part]
+        node, begun = pairs[part], ends[part]
     if isinstance(node, ScalarNode) or (isinstance(node, SequenceNode) and node.flow_style):
-        return node
+        start, end = node.start_mark.index, node.end_mark.index
+        empty = text.index(":", begun) + 1  # a value that is not there is marked where the next one begins
+        return (start, end) if end > start else (empty, empty)
     raise UsageError(f"{path}: `{key}` holds several values; only single values and [flow, lists] can be set")
 
 
 def scalar(value: Any) -> str:
     """A value as YAML 1.2 in one line; a string is quoted only where it would read as something else."""
     if isinstance(value, str):
-        return value if reads_as_itself(value) else json.dumps(value, ensure_ascii=False)
+        return value if reads_as_itself(value) else quoted(value)
     if isinstance(value, float) and not math.isfinite(value):
         raise UsageError(f"{value} is not a number that params.yaml can hold")
     return json.dumps(value)
+
+
+def quoted(value: str) -> str:
+    """JSON's quotes are YAML's too, but YAML escapes one character at a time, never as a surrogate pair."""
+    text = json.dumps(value, ensure_ascii=False)
+    return "".join(char if char.isprintable() else f"\\U{ord(char):08x}" for char in text)
 
 
 def reads_as_itself(value: str) -> bool:

@@ -53,11 +53,15 @@ def size_and_speed(compression: Found | None, released: Found | None) -> list[tu
     rows = []
     if compression and compression["prunable_kept"] is not None:
         rows.append(("prunable weights kept", share(compression["prunable_kept"])))
-    if compression and compression["file_share"] is not None:
-        rows.append(("released graph's file", f"{share(compression['file_share'])} of the unpruned fp32 one"))
+    if released and released["file_bytes"] and released["unpruned_file_bytes"]:
+        before, after = released["unpruned_file_bytes"], released["file_bytes"]
+        rows.append(("model file", f"{megabytes(before)} -> {megabytes(after)} ({share(after / before)})"))
     if released and released["speedup_b1"] is not None:
-        rows.append(("against eager fp32", f"{released['speedup_b1']:.1f}x at batch 1"))
-        rows.append(("", f"{released['speedup_b32']:.1f}x at batch 32"))
+        gains = f"{released['speedup_b1']:.1f}x at batch 1, {released['speedup_b32']:.1f}x at batch 32"
+        rows.append(("over eager fp32", gains))
+    for row in released["latency"] if released else []:
+        took = f"{row['before_ms']:.1f} -> {row['after_ms']:.1f} ms a call of {row['seq']} tokens"
+        rows.append((f"  batch {row['batch']}", took))
     return rows
 
 
@@ -88,7 +92,7 @@ def bundle(released: Found | None) -> list[tuple[str, str]]:
     if not released:
         return []
     return [
-        ("folder", f"{released['bundle']} ({released['bytes'] / 1e6:.1f} MB)"),
+        ("folder", released["bundle"]),
         ("version", released["version"]),
         ("engine", f"{released['engine']}, {released['precision']}"),
         *([("why this one", released["reason"])] if released["reason"] else []),
@@ -129,6 +133,10 @@ def count(value: float | None) -> str:
 
 def decimal(value: float | None) -> str:
     return "not measured" if value is None else f"{value:.4f}"
+
+
+def megabytes(value: int) -> str:
+    return f"{value / 1e6:.1f} MB"
 
 
 def share(value: float) -> str:

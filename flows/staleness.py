@@ -69,12 +69,10 @@ def reasons(entries: list[Any]) -> tuple[str, ...]:
             found.append(entry)
             continue
         for kind, places in entry.items():
-            suffix = " (output)" if kind == "changed outs" else ""
+            suffix = " (its own output)" if kind == "changed outs" else ""
             for place, how in places.items():
-                if isinstance(how, dict):
-                    found += [f"{place}: {key} {change}" for key, change in how.items()]
-                else:
-                    found.append(f"{place} {how}{suffix}")
+                changes = how.items() if isinstance(how, dict) else [("", how)]
+                found += [f"{place}{': ' + key if key else ''} {change}{suffix}" for key, change in changes]
     more = len(found) - SHOWN_REASONS
     return (*found[:SHOWN_REASONS], *([f"and {more} more"] if more > 0 else []))
 
@@ -86,11 +84,13 @@ def answer() -> int:
 
     try:
         with contextlib.redirect_stdout(sys.stderr), Repo(".") as repo:
-            names = {stage.addressing for stage in repo.index.stages}
+            stages = repo.index.stages
+            names = {stage.addressing for stage in stages}
+            never = {stage.addressing for stage in stages if not any(out.hash_info for out in stage.outs)}
             if ALWAYS in names:
                 repo.reproduce(targets=[ALWAYS], single_item=True)
                 repo._reset()
-            changed = repo.status()
+            changed = {name: ["never ran"] if name in never else why for name, why in repo.status().items()}
             parents: dict[str, list[str]] = {name: [] for name in names}
             for stage, above in repo.index.graph.edges:
                 parents[stage.addressing].append(above.addressing)

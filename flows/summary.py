@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from flows.settings import BUNDLE, METRICS, STAGES, SUMMARY
 
 ARTIFACTS = Path("artifacts")
+EAGER = ("eager", "fp32", "unpruned")  # what all speed is compared with
+UNPRUNED = ("unpruned", "fp32")
+TOLD_SEQUENCE = 128  # tokens
 TEST_KEYS = ("rows", "f1", "f1_low", "f1_high", "tfidf_f1", "majority_f1", "paired_diff", "paired_low", "paired_high")
 
 
@@ -46,12 +49,13 @@ def build(root: Path, states: Mapping[str, str]) -> dict[str, Any]:
     finetune, prune, quantize, export = map(report, ("finetune", "prune", "quantize", "export"))
     benchmark = report("benchmark", "benchmark.json")
     choice = benchmark.get("choice", {})
+    manifest = report("bundle", "manifest.json")
     return {
         "stages": {name: stage(root, name) | {"state": states[name]} for name in STAGES if name in states},
         "test": test(finetune),
         "compression": compression(prune, quantize, choice),
         "parity": parity(export, choice),
-        "released": released(report("bundle", "manifest.json"), choice),
+        "released": released(manifest, choice, export.get("files", {}), benchmark.get("rows", [])),
         "controls": controls(prune, export),
     }
 
@@ -97,20 +101,44 @@ def parity(export: Mapping[str, Any], choice: Mapping[str, Any]) -> dict[str, An
     return kept | {"released_flip_share": choice.get("released_flip_share")}
 
 
-def released(manifest: Mapping[str, Any], choice: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The bundle, and how much faster than the unpruned model in eager fp32 its engine was measured to be."""
+def released(
+    manifest: Mapping[str, Any], choice: Mapping[str, Any], files: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]
+) -> dict[str, Any] | None:
+    """The bundle, and how it compares with the unpruned model in eager fp32: speed, file, milliseconds a call."""
     if not manifest or not choice:
         return None
+    graph = files.get(choice["graph"], {})
+    unpruned = [file["bytes"] for file in files.values() if (file["source"], file["precision"]) == UNPRUNED]
     return {
         "engine": manifest["runtime"]["package"],
         "precision": manifest["precision"],
         "bundle": BUNDLE.as_posix(),
         "version": manifest["version"],
-        "bytes": sum(entry["bytes"] for entry in manifest["files"].values()),
         "speedup_b1": choice.get("speedup_b1"),
         "speedup_b32": choice.get("speedup_b32"),
         "reason": choice.get("reason", ""),
+        "file_bytes": graph.get("bytes"),
+        "unpruned_file_bytes": unpruned[0] if unpruned else None,
+        "latency": latency(rows, (choice["engine"], choice["precision"], graph.get("graph", ""))),
     }
+
+
+def latency(rows: Sequence[Mapping[str, Any]], served: tuple[str, str, str]) -> list[dict[str, Any]]:
+    """Median milliseconds of a call before and after, for each batch at the sequence that is told."""
+    sequences = [row["seq"] for row in rows if row["seq"] <= TOLD_SEQUENCE]
+    if not sequences:
+        return []
+    told = max(sequences)
+    median = {
+        (row["engine"], row["precision"], row["graph"], row["batch"]): row["median_ms"]
+        for row in rows
+        if row["seq"] == told
+    }
+    batches = sorted({batch for *who, batch in median if tuple(who) == served and (*EAGER, batch) in median})
+    return [
+        {"batch": batch, "seq": told, "before_ms": median[(*EAGER, batch)], "after_ms": median[(*served, batch)]}
+        for batch in batches
+    ]
 
 
 def controls(prune: Mapping[str, Any], export: Mapping[str, Any]) -> dict[str, Any] | None:
