@@ -219,7 +219,7 @@ def rollback(arguments: argparse.Namespace) -> int:
 
 
 def serve(arguments: argparse.Namespace) -> int:
-    from flows.release import serve_model
+    from flows.serve import serve_model
 
     return serve_model(arguments.bundle, arguments.releases, arguments.host, arguments.port)
 

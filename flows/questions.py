@@ -41,7 +41,9 @@ def ask(root: Path, bundle: Path) -> list[dict[str, Any]]:
     of the server's log.
     """
     from serving import client
+    from serving.manifest import open_bundle
 
+    open_bundle(bundle)  # a server would wait for a damaged one to be mended
     port = free_port()
     log = root / WORK / "inference-server.log"
     log.parent.mkdir(parents=True, exist_ok=True)

@@ -12,7 +12,7 @@ SHORTEST = 6  # a shorter value would blank ordinary words
 
 # `token` only as a whole last word: tokens_per_batch and tokenizer are no secrets.
 NAME = re.compile(
-    r"(?:^|[_.\-])(?:password|passwd|passphrase|secret|credentials?|api_?key|access_?key(?:_id)?|secret_?key|private_?key"
+    r"(?:^|[_.\-])(?:password|passwd|passphrase|secret|credentials?|api[_-]?key|access_?key(?:_id)?|secret[_-]?key|private[_-]?key"
     r"|auth_?string|connection_?string|token)$|secret|password",
     re.IGNORECASE,
 )

@@ -91,11 +91,3 @@ def show_rollback(to: str, why: str) -> int:
 
     print(releases.rollback(find_root() / RELEASES, to or None, why=why).message)
     return 0
-
-
-def serve_model(bundle: Path | None, store: Path | None, host: str, port: int) -> int:
-    """`daymill serve`: the champion of this project unless told otherwise."""
-    from serving.server import main
-
-    main(bundle or store or find_root() / RELEASES, host, port)
-    return 0
