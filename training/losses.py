@@ -13,6 +13,7 @@ from torch import Tensor
 
 from data.batching import IGNORE
 
+TINY = 1e-37  # keeps the logarithm of a vanished probability finite
 CHUNK = 1024  # tokens whose logits exist at one time
 
 
@@ -32,16 +33,11 @@ class LinearCrossEntropy(torch.autograd.Function):
         grad_weight = torch.zeros_like(weight_VD) if needs_grad else None
         for start in range(0, len(hidden_ND), CHUNK):
             h, target = hidden_ND[start : start + CHUNK], target_N[start : start + CHUNK, None]
-            logits = (h @ weight.T).to(total.dtype)
-            top = logits.amax(dim=-1, keepdim=True)
-            picked = logits.gather(1, target)
-            exp = logits.sub_(top).exp_()
-            norm = exp.sum(dim=-1, keepdim=True)
-            total += (norm.log() + top - picked).sum()
+            p = torch.softmax(h @ weight.T, dim=-1, dtype=total.dtype)
+            total -= p.gather(1, target).clamp_min_(TINY).log_().sum()
             if grad_hidden is not None and grad_weight is not None:
-                slope = exp.div_(norm)
-                slope.scatter_add_(1, target, slope.new_full((1, 1), -1.0).expand_as(target))
-                slope = slope.to(h.dtype)
+                p.scatter_add_(1, target, p.new_full((1, 1), -1.0).expand_as(target))
+                slope = p.to(h.dtype)
                 torch.mm(slope, weight, out=grad_hidden[start : start + CHUNK])
                 grad_weight += slope.T @ h
         ctx.save_for_backward(grad_hidden, grad_weight)

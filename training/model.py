@@ -46,9 +46,10 @@ class Attention(nn.Module):
     def attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
         """Softmax attention: spelled out, or torch's fused kernel; which one is faster is a matter of the machine."""
         if self.kernel == "sdpa":
-            return F.scaled_dot_product_attention(q, k, v, attn_mask=bias.to(q.dtype))
-        scores = q @ k.transpose(-1, -2) * (1 / math.sqrt(self.head_dim)) + bias.to(q.dtype)
-        return scores.softmax(dim=-1) @ v
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+        # The bias joins in place: the product is not needed again, and [B, H, T, T] is the largest tensor around.
+        scores = torch.matmul(q * (1 / math.sqrt(self.head_dim)), k.transpose(-1, -2)).add_(bias)
+        return softmax(scores) @ v
 
 
 class FeedForward(nn.Module):
@@ -139,11 +140,11 @@ class Transformer(nn.Module):
             positions_BT = torch.arange(ids_BT.shape[1], device=ids_BT.device)[None]
         if self.position is not None:
             x = x + self.position(positions_BT)
-        x = self.drop(self.embed_norm(x))
+        x = self.drop(self.embed_norm(x).to(compute_dtype(x)))
         rotary = None
         if self.config.position == "rotary":
             rotary = rotary_tables(positions_BT, self.config.head_dim, self.config.rope_theta, x.dtype)
-        bias = attention_bias(ids_BT.shape[1], self.config.causal, mask_BT, docs_BT, ids_BT.device)
+        bias = attention_bias(ids_BT.shape[1], self.config.causal, mask_BT, docs_BT, ids_BT.device).to(x.dtype)
         for block in self.blocks:
             x = block(x, bias, rotary)
         return self.norm(x)
@@ -177,8 +178,36 @@ def mean_pool(hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
 
 def make_norm(config: ModelConfig) -> nn.Module:
     if config.norm == "rms":
-        return nn.RMSNorm(config.width, eps=config.norm_eps)
-    return nn.LayerNorm(config.width, eps=config.norm_eps)
+        return RMSNorm(config.width, eps=config.norm_eps)
+    return LayerNorm(config.width, eps=config.norm_eps)
+
+
+class RMSNorm(nn.RMSNorm):
+    """Statistics in fp32, result in the dtype of the input, so that a bf16 residual stream stays bf16."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.eps)
+
+
+class LayerNorm(nn.LayerNorm):
+    """As nn.LayerNorm; under autocast the result keeps the dtype of the input."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast(x.device.type, enabled=False):
+            assert self.bias is not None
+            return F.layer_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.bias.to(x.dtype), self.eps)
+
+
+def compute_dtype(x: Tensor) -> torch.dtype:
+    """The dtype of activations: autocast's where it is on, so that nothing is cast back and forth."""
+    kind = x.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+
+
+def softmax(scores: Tensor) -> Tensor:
+    """Softmax over the last axis in the dtype of `scores` (the kernel sums in fp32; autocast would copy to fp32)."""
+    with torch.autocast(scores.device.type, enabled=False):
+        return scores.softmax(dim=-1)
 
 
 def rotary_tables(positions_BT: Tensor, head_dim: int, theta: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
