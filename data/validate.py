@@ -156,9 +156,10 @@ class Mapper:
         """Names that no object had: those of text, and those that somebody mapped (not our own, which are optional)."""
         if not self.objects:
             return []
-        ours = FieldMap()
-        mapped = [n for n in self.names.names() if n not in self.matched]
-        return [n for n in mapped if n in self.names.text or n not in ours.names()]
+        defaults = FieldMap()
+        others = [(field, getattr(self.names, field)) for field in ("id", "label", "group", "entity", "date")]
+        needed = [*self.names.text, *(name for field, name in others if name and name != getattr(defaults, field))]
+        return [name for name in needed if name not in self.matched]
 
 
 def unmatched_error(mapper: Mapper, seen: Iterable[str]) -> DaymillError | None:

@@ -140,6 +140,9 @@ def test_our_own_optional_names_need_not_be_there() -> None:
     mapper = Mapper(field_map())
     mapper.record({"text": "t"})
     assert unmatched_error(mapper, ["text"]) is None
+    swapped = Mapper(field_map({"label": "group", "group": None}))
+    swapped.record({"text": "t"})
+    assert "`group`" in str(unmatched_error(swapped, ["text"]))
 
 
 @given(st.lists(st.lists(st.integers(0, 40).map(str), max_size=12), max_size=12))
