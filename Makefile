@@ -7,13 +7,15 @@ READY := $(VENV)/.ready
 DATA ?=
 PRESET ?=
 UNTIL ?=
+# The sample is fetched only where params.yaml still names it.
+SAMPLE := $(if $(DATA),,$(shell grep -qE '^ *source: *input/spam( |$$)' params.yaml && echo input/spam))
 
 .PHONY: help run test test-unit lint bench bench-quality up setup lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /make \1\t/' | expand -t 22
 
-run: $(READY) ## the pipeline, end to end: DATA=path/ for your own files, PRESET=quick, UNTIL=stage
+run: $(READY) $(SAMPLE) ## the pipeline, end to end: DATA=path/ for your own files, PRESET=quick, UNTIL=stage
 	@$(BIN)/daymill run $(if $(DATA),--data '$(DATA)') $(if $(PRESET),--preset $(PRESET)) $(if $(UNTIL),--until $(UNTIL))
 
 test: $(READY) ## every test
@@ -38,6 +40,9 @@ up: $(READY) ## the Prefect UI with the pipeline's form, until Ctrl-C
 	@$(BIN)/daymill up
 
 setup: $(READY) ## the environment alone
+
+input/spam: | $(READY)
+	@$(BIN)/daymill sample spam
 
 $(READY): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "error: no python3 found; install Python 3.11, 3.12 or 3.13"; exit 1; }
