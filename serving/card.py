@@ -75,7 +75,7 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str
 def limits(manifest: Manifest) -> str:
     cut = manifest.preprocess
     lines = [
-        f"At most {cut.max_len} tokens and {cut.max_chars} characters of a text are read, {cut.tail:.0%} of them at its end.",
+        f"At most {cut.max_len} tokens and {cut.max_chars} characters of a text are read, {cut.tail:.0%} at its end.",
         f"Every text gets one of {len(manifest.labels)} labels, also one of a kind that training never saw.",
         "The score is a softmax output and no promise of a frequency.",
         f"On another CPU a logit may differ by up to {manifest.tolerance:g}; beyond that a server is not ready.",

@@ -74,7 +74,7 @@ def main(params: Finetune, ctx: Context) -> Result:
     at = data.train.names.index(positive) if positive is not None else None
 
     config = ClassifyConfig(
-        **params.model_dump(exclude={"source", "positive", "max_len", "max_chars", "tail", "context", "dropout", "bf16"}),
+        **params.model_dump(include=set(ClassifyConfig.__dataclass_fields__) - {"positive", "bf16"}),
         bf16=SWITCH[params.bf16],
         positive=at,
     )

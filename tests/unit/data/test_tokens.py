@@ -52,7 +52,7 @@ def test_special_tokens_in_a_text_are_text(tokenizer: Tokenizer) -> None:
 def test_limits_that_make_no_sense_are_named(tokenizer: Tokenizer) -> None:
     with pytest.raises(DaymillError, match="max_len is 0"):
         encode(tokenizer, ["a"], 0, 10)
-    with pytest.raises(DaymillError, match="tail is 1.5"):
+    with pytest.raises(DaymillError, match=r"tail is 1\.5"):
         encode(tokenizer, ["a"], 10, 10, 1.5)
 
 
