@@ -85,12 +85,17 @@ def encode(tokenizer: Tokenizer, texts: Sequence[str], max_len: int, max_chars: 
         raise DaymillError(f"max_len is {max_len}; expected at least {max(1, len(before) + len(after))} tokens")
     if not 0 <= tail <= 1:
         raise DaymillError(f"tail is {tail}; expected a share from 0 to 1")
-    last_chars, last = int(max_chars * tail), int(room * tail)
-    cut = [ends(text, max_chars - last_chars, last_chars) for text in texts]
-    clean = [text.encode("utf-8", "replace").decode() for text in cut]  # lone surrogates become "?"
+    last = int(room * tail)
+    clean = [window(text, max_chars, tail).encode("utf-8", "replace").decode() for text in texts]  # no lone surrogates
     encoded = tokenizer.encode_batch_fast(clean, add_special_tokens=False)
     rows = (before + ends(item.ids, room - last, last) + after for item in encoded)
     return [np.array(row or [0], dtype=np.int32) for row in rows]
+
+
+def window(text: str, max_chars: int, tail: float) -> str:
+    """The at most `max_chars` characters of a text that are looked at, the share `tail` of them from its end."""
+    last = int(max_chars * tail)
+    return ends(text, max_chars - last, last)
 
 
 Sliced = TypeVar("Sliced", str, list[int])

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from data.errors import DaymillError
 from data.shards import read_table
-from data.tokens import encode, load_tokenizer, train_tokenizer, write_tokens
+from data.tokens import encode, load_tokenizer, train_tokenizer, window, write_tokens
 from tasks.params import Params
 from tasks.stage import Context, Result, run
 
@@ -21,6 +21,7 @@ BATCH = 512  # texts encoded at one time
 class Tokenize(Params):
     vocab_size: int = Field(ge=258, le=1 << 20, description="Entries of the vocabulary.")
     max_chars: int = Field(ge=1, description="Characters of a record that are looked at.")
+    tail: float = Field(ge=0, le=1, description="Share of them taken from the end of a longer record.")
     max_token_length: int = Field(ge=1, description="Characters of the longest vocabulary entry.")
 
 
@@ -30,9 +31,8 @@ def main(params: Tokenize, ctx: Context) -> Result:
     counts: dict[str, int] = {}
     with ctx.out(OUT) as folder:
         folder.mkdir()
-        learned = train_tokenizer(
-            (text[: params.max_chars] for text in texts["train"]), params.vocab_size, params.max_token_length
-        )
+        seen = (window(text, params.max_chars, params.tail) for text in texts["train"])
+        learned = train_tokenizer(seen, params.vocab_size, params.max_token_length)
         (folder / "tokenizer.json").write_text(learned, encoding="utf-8")
         tokenizer = load_tokenizer(folder / "tokenizer.json")
         with ctx.progress(rows, unit="records") as bar:
@@ -40,7 +40,7 @@ def main(params: Tokenize, ctx: Context) -> Result:
             def documents(part: list[str]) -> Iterator:
                 for start in range(0, len(part), BATCH):
                     batch = part[start : start + BATCH]
-                    yield from encode(tokenizer, batch, params.max_chars + 1, params.max_chars)
+                    yield from encode(tokenizer, batch, params.max_chars + 1, params.max_chars, params.tail)
                     bar.advance(len(batch))
 
             for name, part in texts.items():

@@ -21,6 +21,7 @@ from data.batching import budget_batches
 from data.errors import DaymillError
 from data.tokens import pad
 from training.losses import label_loss_sum, soft_loss_sum
+from training.memory import keep_freed_memory
 from training.metrics import best_threshold, confusion, headline
 from training.model import Classifier, mean_pool
 from training.optim import make_adamw
@@ -115,6 +116,7 @@ def train_classifier(
     """
     if not len(train):
         raise DaymillError("no labelled rows to train on")
+    keep_freed_memory()
     torch.manual_seed(config.seed)
     job = Job(model, train, config, teacher, distill)
     return job.run(valid, on_step, on_eval, progress, state)

@@ -17,6 +17,7 @@ from data.errors import DaymillError
 from data.tokens import TokenShard
 from training.loader import PackedLoader, TokenBatch, batch_of
 from training.losses import next_token_loss_sum
+from training.memory import keep_freed_memory
 from training.model import Transformer
 from training.optim import make_adamw
 from training.precision import Choice, Kernel, autocast, choose
@@ -99,6 +100,7 @@ def pretrain(
 
     Raises DaymillError for a state of another model and for twenty non-finite steps in a row.
     """
+    keep_freed_memory()
     torch.manual_seed(config.seed)
     trainer = Trainer(model, make_adamw(model, config.weight_decay), config.clip)
     loader = PackedLoader(train, config.length, config.rows, config.seed)
