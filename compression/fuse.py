@@ -13,6 +13,7 @@ import onnx
 from onnx import TensorProto
 
 from compression.graphs import Weights
+from compression.sessions import SLOWER
 from data.errors import DaymillError
 
 INTEGER_PRODUCTS = ("MatMulIntegerToFloat", "QLinearMatMul", "MatMulInteger")
@@ -66,7 +67,8 @@ def optimized_graph(path: Path) -> onnx.GraphProto:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
         options.optimized_model_filepath = str(optimized)
         options.log_severity_level = 3
-        onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        providers = ["CPUExecutionProvider"]
+        onnxruntime.InferenceSession(str(path), options, providers=providers, disabled_optimizers=SLOWER)
         return onnx.load(str(optimized)).graph
 
 

@@ -18,6 +18,10 @@ Ids = NDArray[np.int64]
 Logits = NDArray[np.float32]
 
 
+# Rewritings of ONNX Runtime that cost time on CPUs: SkipLayerNormalization is slower than Add + LayerNormalization.
+SLOWER = ["SkipLayerNormFusion"]
+
+
 class EngineError(DaymillError):
     """This machine cannot run a graph as asked."""
 
@@ -64,7 +68,7 @@ class OrtSession:
             str(path),
             options,
             providers=["CPUExecutionProvider"],
-            disabled_optimizers=["SkipLayerNormFusion"],  # on CPU slower than Add + LayerNormalization
+            disabled_optimizers=SLOWER,
         )
 
     def run(self, ids: Ids, mask: Ids) -> Logits:
