@@ -67,7 +67,7 @@ class Parity:
         return values | {"passed": self.passed, "reason": "; ".join(self.reasons) or "within all bars"}
 
 
-def predict(run: Run, rows: Sequence[NDArray[np.integer]], max_tokens: int = 8192) -> Logits:
+def predict(run: Run, rows: Sequence[NDArray[np.integer]], max_tokens: int = 2048) -> Logits:
     """Logits [N, C] in the order of `rows`, computed in batches of similar length."""
     batches = budget_batches([len(row) for row in rows], max_tokens)
     logits = np.concatenate([run(*pad([rows[at] for at in batch])) for batch in batches])
