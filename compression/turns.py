@@ -51,9 +51,6 @@ class Block:
     seconds: float = 0.25
 
 
-Times = dict[tuple[str, Cell], list[float]]  # milliseconds of single calls
-
-
 class Worker:
     """A process that holds one engine and runs it when told to."""
 
@@ -84,6 +81,10 @@ class Worker:
             raise DaymillError(f"{self.contender.name}: {reply['error']}")
         return reply
 
+    def memory_mb(self) -> float:
+        self.send(memory=True)
+        return float(self.receive()["memory_mb"])
+
     def close(self) -> None:
         """Close its stdin, which ends it; kill it when that does not."""
         assert self.process.stdin is not None
@@ -99,27 +100,27 @@ class Worker:
 
 @contextmanager
 def workers(contenders: Sequence[Contender], threads: int, vocab_size: int) -> Iterator[list[Worker]]:
-    """One ready process for each contender; all are ended with the block, however it ends.
-
-    They load one after the other: loading all at once would take the memory of all compilers at once.
-    """
+    """One ready process for each contender; all are ended with the block, however it ends."""
     with ExitStack() as stack:
-        started = []
+        team = []
         for contender in contenders:
-            worker = Worker(contender, threads, vocab_size)
-            stack.callback(worker.close)
+            team.append(Worker(contender, threads, vocab_size))
+            stack.callback(team[-1].close)
+        for worker in team:
             worker.receive()
-            started.append(worker)
-        yield started
+        yield team
 
 
 def take_turns(
     team: Sequence[Worker], cells: Sequence[Cell], main: Sequence[Cell], block: Block, seconds: float
 ) -> Iterator[tuple[str, Cell, list[float]]]:
-    """Times (ms) of block after block: all cells once, then the `main` cells again until `seconds` are over."""
+    """Times (ms) of block after block: all cells once, then the `main` cells again until `seconds` are over.
+
+    The cells of `main` are measured in at least two rounds, however slow the machine is.
+    """
     end = time.monotonic() + seconds
     rounds = 0
-    while rounds == 0 or time.monotonic() < end:
+    while rounds < 2 or time.monotonic() < end:
         for cell in cells if rounds == 0 else main:
             for worker in team:
                 worker.send(batch=cell.batch, seq=cell.seq, calls=block.calls, seconds=block.seconds)
