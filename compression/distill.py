@@ -26,44 +26,64 @@ ROWS_AT_ONCE = 1024  # rows between two signs of life, batched by length among t
 
 @dataclass(frozen=True)
 class Teacher:
-    """Logits [N, C] of the unpruned model by split, in the order of the split's rows."""
+    """Rows by part, and the unpruned model's logits [N, C] for them.
 
+    Recovery learns from the part "train" and is watched on "watch"; "test" says how far the result is.
+    """
+
+    rows: Mapping[str, Rows]
     logits: Mapping[str, Logits]
 
     @staticmethod
     def ask(
-        model: Classifier, splits: Mapping[str, Rows], bf16: bool, done: Callable[[int], object] = lambda _: None
+        model: Classifier, parts: Mapping[str, Rows], bf16: bool, done: Callable[[int], object] = lambda _: None
     ) -> Teacher:
         """Answers to all rows, in bf16 where that pays: a soft target needs no fourth digit. `done(rows)` counts."""
         answers = {}
-        for name, rows in splits.items():
-            parts = []
+        for part, rows in parts.items():
+            logits = []
             for start in range(0, len(rows), ROWS_AT_ONCE):
-                parts.append(predict_logits(model, rows.tokens[start : start + ROWS_AT_ONCE], bf16=bf16))
-                done(len(parts[-1]))
-            answers[name] = np.concatenate(parts)
-        return Teacher(answers)
+                logits.append(predict_logits(model, rows.tokens[start : start + ROWS_AT_ONCE], bf16=bf16))
+                done(len(logits[-1]))
+            answers[part] = np.concatenate(logits)
+        return Teacher(parts, answers)
 
-    def save(self, path: Path, splits: Mapping[str, Rows]) -> None:
-        """Write the logits with a fingerprint of the rows they belong to."""
-        prints = {name: fingerprint(rows) for name, rows in splits.items()}
+    def save(self, path: Path) -> None:
+        """Write the logits with the ids and a fingerprint of their rows."""
+        about = {part: {"ids": rows.ids, "hash": fingerprint(rows)} for part, rows in self.rows.items()}
         beside = path.with_name(f"{path.name}.writing")
-        save_file(dict(self.logits), beside, metadata={"rows": json.dumps(prints)})
+        save_file(dict(self.logits), beside, metadata={"rows": json.dumps(about)})
         beside.replace(path)
 
     @staticmethod
-    def load(path: Path, splits: Mapping[str, Rows]) -> Teacher:
-        """Read the logits of these rows. Raises DaymillError when the file belongs to other rows."""
+    def load(path: Path, pools: Mapping[str, Rows]) -> Teacher:
+        """Read the answers; their rows are found by id in the `pools` of each part.
+
+        Raises DaymillError when a row is gone or has other tokens than those that were answered.
+        """
         try:
             with safe_open(path, framework="numpy") as file:
-                prints = json.loads(file.metadata()["rows"])
-                logits = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+                about = json.loads(file.metadata()["rows"])
+                logits = {part: file.get_tensor(part) for part in about}
         except (OSError, SafetensorError, KeyError, TypeError) as error:
             raise DaymillError(f"{path}: not the teacher's answers ({error}); run the prune stage again") from error
-        for name, rows in splits.items():
-            if prints.get(name) != fingerprint(rows):
-                raise DaymillError(f"{path}: holds answers to other rows than split {name}; run the prune stage again")
-        return Teacher(logits)
+        rows = {}
+        for part, pool in pools.items():
+            place = {key: at for at, key in enumerate(pool.ids)}
+            ids = about.get(part, {}).get("ids")
+            if ids is None or not all(key in place for key in ids):
+                raise DaymillError(f"{path}: answers other rows than those of {part}; run the prune stage again")
+            rows[part] = pool.take([place[key] for key in ids])
+            if fingerprint(rows[part]) != about[part]["hash"]:
+                raise DaymillError(f"{path}: the rows of {part} have changed since; run the prune stage again")
+        return Teacher(rows, logits)
+
+
+def draw(rows: Rows, count: int, seed: int) -> Rows:
+    """`count` rows by lot (all in their order, where there are no more)."""
+    if count >= len(rows):
+        return rows
+    return rows.take(np.random.default_rng(seed).permutation(len(rows))[:count])
 
 
 def fingerprint(rows: Rows) -> str:

@@ -133,7 +133,8 @@ def shrink(model: Classifier, kept: Sequence[Kept]) -> Classifier:
             if name.startswith(place):
                 part = name.removeprefix(place)
                 tensors[f"{BLOCKS}{layer}.{part}"] = cut(part, tensor, rows, channels)
-    small = Classifier(Transformer(replace(old, layers=layers)), model.head.out_features)
+    # A smaller model that follows a teacher needs no dropout: its noise moves the logits more than a cut does.
+    small = Classifier(Transformer(replace(old, layers=layers, dropout=0.0)), model.head.out_features)
     small.load_state_dict(tensors, strict=True)
     return small.to(model.head.weight.device).train(model.training)
 

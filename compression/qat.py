@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from compression.distill import Teacher
 from compression.importance import Batch
 from compression.quantize import FULL_RANGE, freeze_ranges, prepare
 from compression.ranges import calibrate
-from compression.recovery import Lessons, Recovery, recover, watch
+from compression.recovery import Recovery, recover, watch
 from data.errors import DaymillError
 from training.checkpoint import Card, load_card, load_tensors, save_checkpoint
 from training.classify import Bar
@@ -46,7 +47,7 @@ def train_quantized(
     card: Card,
     plan: QatPlan,
     calibration: Sequence[Batch],
-    lessons: Lessons,
+    teacher: Teacher,
     work: Path,
     progress: Bar | None = None,
 ) -> Quantized:
@@ -56,20 +57,20 @@ def train_quantized(
     """
     quantized = prepare(model, plan.weight_max)
     halfway = work / "moving"
-    gaps = {"before": watch(model, lessons, plan.moving.bf16)}
+    gaps = {"before": watch(model, teacher, plan.moving.bf16)}
     if halfway.exists():
         restore(quantized, halfway, card)
         if progress is not None:
             progress.advance(plan.moving.steps * plan.moving.rows)
     else:
         calibrate(quantized, calibration, plan.percentile)
-        recover(quantized, lessons, plan.moving, progress)
+        recover(quantized, teacher, plan.moving, progress)
         save_checkpoint(halfway, quantized, card, "{}")
     ranges = calibrate(quantized, calibration, plan.percentile)
     freeze_ranges(quantized)
-    gaps["frozen"] = watch(quantized, lessons, plan.moving.bf16)
-    recover(quantized, lessons, replace(plan.frozen, seed=plan.frozen.seed + 1), progress)
-    gaps["recovered"] = watch(quantized, lessons, plan.moving.bf16)
+    gaps["frozen"] = watch(quantized, teacher, plan.moving.bf16)
+    recover(quantized, teacher, replace(plan.frozen, seed=plan.frozen.seed + 1), progress)
+    gaps["recovered"] = watch(quantized, teacher, plan.moving.bf16)
     return Quantized(quantized.eval(), ranges, gaps)
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
+from compression.distill import draw
 from compression.fakequant import activation_range
 from compression.importance import Batch
 from compression.quantize import QuantLinear, quant_modules, quantize_on
@@ -78,9 +78,8 @@ def percentiles(values: Tensor, percentile: float) -> Tensor:
 
 
 def calibration_batches(rows: Rows, count: int, seed: int, max_tokens: int = 4096) -> list[Batch]:
-    """`count` rows drawn without replacement (all, where fewer), in batches of similar length."""
-    chosen = np.random.default_rng(seed).permutation(len(rows))[:count]
-    tokens = [rows.tokens[i] for i in chosen]
+    """`count` rows by lot, in batches of similar length."""
+    tokens = draw(rows, count, seed).tokens
     batches = []
     for members in budget_batches([len(row) for row in tokens], max_tokens):
         ids, mask = pad([tokens[i] for i in members])

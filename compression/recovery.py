@@ -5,14 +5,11 @@ from __future__ import annotations
 import copy
 import json
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from compression.distill import Logits, Teacher, logit_gap
+from compression.distill import Teacher, logit_gap
 from compression.importance import Batch
 from compression.prune import Chooser, kept_share, shrink, step_shares
 from data.errors import DaymillError
@@ -21,25 +18,6 @@ from training.classify import Bar, ClassifyConfig, Distill, train_classifier
 from training.model import Classifier
 from training.precision import autocast, choose
 from training.predict import predict_logits
-from training.rows import Rows
-
-
-@dataclass(frozen=True)
-class Lessons:
-    """What recovery learns from and is watched by: rows with the teacher's logits [N, C] for them."""
-
-    train: Rows
-    train_logits: Logits
-    watch: Rows
-    watch_logits: Logits
-
-    @staticmethod
-    def of(teacher: Teacher, rows: Mapping[str, Rows], watch: int, seed: int) -> Lessons:
-        """All train rows, watched on `watch` validation rows drawn by lot."""
-        drawn = np.random.default_rng(seed).permutation(len(rows["valid"]))[:watch]
-        return Lessons(
-            rows["train"], teacher.logits["train"], rows["valid"].take(drawn), teacher.logits["valid"][drawn]
-        )
 
 
 @dataclass(frozen=True)
@@ -49,9 +27,9 @@ class Recovery:
     steps: int
     lr: float
     rows: int = 32  # a step
-    weight: float = 0.7  # share of the teacher's loss; the rest is the labels'
-    temperature: float = 2.0
-    weight_decay: float = 0.01
+    weight: float = 1.0  # share of the teacher's loss; the rest is the labels'
+    temperature: float = 1.0
+    weight_decay: float = 0.0
     bf16: bool = False
     seed: int = 0
 
@@ -69,7 +47,7 @@ def bf16_pays(model: Classifier, batch: Batch) -> bool:
     return choose(run, None, "plain").bf16
 
 
-def recover(model: Classifier, lessons: Lessons, recovery: Recovery, progress: Bar | None = None) -> None:
+def recover(model: Classifier, teacher: Teacher, recovery: Recovery, progress: Bar | None = None) -> None:
     """Train `model` in place towards the teacher; the same inputs give the same weights."""
     if not recovery.steps:
         return
@@ -85,9 +63,9 @@ def recover(model: Classifier, lessons: Lessons, recovery: Recovery, progress: B
     )
     train_classifier(
         model,
-        lessons.train,
+        teacher.rows["train"],
         config,
-        teacher=lessons.train_logits,
+        teacher=teacher.logits["train"],
         distill=Distill(weight=recovery.weight, temperature=recovery.temperature),
         progress=progress,
     )
@@ -120,7 +98,7 @@ def prune_in_steps(
     card: Card,
     chooser: Chooser,
     plan: Plan,
-    lessons: Lessons,
+    teacher: Teacher,
     work: Path,
     progress: Bar | None = None,
 ) -> Pruned:
@@ -139,8 +117,8 @@ def prune_in_steps(
         number = len(steps) + 1
         model = shrink(model, chooser(model, share * unpruned.prunable_parameters()))
         recovery = plan.final if number == plan.steps else plan.between
-        cut_gap = watch(model, lessons, recovery.bf16)  # also the forward pass that proves the shapes
-        recover(model, lessons, replace(recovery, seed=recovery.seed + number), progress)
+        cut_gap = watch(model, teacher, recovery.bf16)  # also the forward pass that proves the shapes
+        recover(model, teacher, replace(recovery, seed=recovery.seed + number), progress)
         config = model.backbone.config
         steps.append(
             {
@@ -150,7 +128,7 @@ def prune_in_steps(
                 "recovery_steps": recovery.steps,
                 "recovery_rows": recovery.steps * recovery.rows,
                 "gap_after_cut": cut_gap,
-                "gap_after_recovery": watch(model, lessons, recovery.bf16),
+                "gap_after_recovery": watch(model, teacher, recovery.bf16),
             }
         )
         save_step(work, model, card, steps)
@@ -165,8 +143,9 @@ def load_classifier(folder: Path) -> tuple[Classifier, Card]:
     return model, card
 
 
-def watch(model: Classifier, lessons: Lessons, bf16: bool) -> dict[str, float]:
-    return logit_gap(predict_logits(model, lessons.watch.tokens, bf16=bf16), lessons.watch_logits)
+def watch(model: Classifier, teacher: Teacher, bf16: bool) -> dict[str, float]:
+    """Distance to the teacher on the rows that are watched."""
+    return logit_gap(predict_logits(model, teacher.rows["watch"].tokens, bf16=bf16), teacher.logits["watch"])
 
 
 def finished_steps(work: Path) -> list[dict[str, Any]]:

@@ -55,10 +55,10 @@ def judge(card: Card, rows: Rows, logits: Logits) -> Verdict:
     return Verdict(predicted, bootstrap_interval(rows.labels, predicted, positive_index(card)))
 
 
-def appraise(model: Classifier, card: Card, valid: Rows, test: Rows) -> Appraisal:
-    """Fit the threshold of a compressed model on validation rows and judge it on test rows, in fp32."""
-    fitted = recalibrate(card.with_model(model.backbone.config), valid, predict_logits(model, valid.tokens))
-    logits = predict_logits(model, test.tokens)
+def appraise(model: Classifier, card: Card, valid: Rows, test: Rows, bf16: bool = False) -> Appraisal:
+    """Fit the threshold of a compressed model on validation rows and judge it on test rows."""
+    fitted = recalibrate(card.with_model(model.backbone.config), valid, predict_logits(model, valid.tokens, bf16=bf16))
+    logits = predict_logits(model, test.tokens, bf16=bf16)
     return Appraisal(fitted, logits, judge(fitted, test, logits))
 
 

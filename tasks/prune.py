@@ -10,10 +10,10 @@ from typing import Any, Literal
 from pydantic import Field
 
 from compression.controls import at_random, drop_blocks
-from compression.distill import Teacher, logit_gap
+from compression.distill import Teacher, draw, logit_gap
 from compression.prune import Chooser, by_importance, kept_share
 from compression.ranges import calibration_batches
-from compression.recovery import Lessons, Plan, Pruned, Recovery, bf16_pays, load_classifier, prune_in_steps
+from compression.recovery import Plan, Pruned, Recovery, bf16_pays, load_classifier, prune_in_steps
 from compression.verdict import Appraisal, appraise, loss_of, read_verdict
 from data.tokens import parse_tokenizer
 from tasks.params import Params
@@ -38,6 +38,7 @@ class Prune(Params):
     weight_decay: float = Field(ge=0)
     distill: float = Field(ge=0, le=1, description="Share of the teacher's loss; the rest is the labels'.")
     temperature: float = Field(gt=0)
+    train_rows: int = Field(ge=1, description="Train rows that recovery learns from.")
     score_rows: int = Field(ge=1, description="Train rows that importance is measured on, anew before each cut.")
     watch_rows: int = Field(ge=1, description="Validation rows that each step's distance to the teacher is taken on.")
     controls: bool = Field(description="Also run random pruning and dropped blocks at the same budget.")
@@ -52,8 +53,7 @@ def main(params: Prune, ctx: Context) -> Result:
     rows = {part: load_rows(SPLIT / part, tokenizer, card.preprocess, card.labels).labelled() for part in PARTS}
     calibration = calibration_batches(rows["train"], params.score_rows, params.seed)
     bf16 = bf16_pays(start, calibration[0]) if params.bf16 == "auto" else params.bf16 == "on"
-    teacher = ask_teacher(start, rows, ctx, bf16)
-    lessons = Lessons.of(teacher, rows, params.watch_rows, params.seed)
+    teacher = ask_teacher(start, rows, params, ctx, bf16)
     choosers: dict[str, Chooser] = {"ours": by_importance(calibration, bf16)}
     if params.controls:
         choosers |= {"random": at_random(params.seed), "drop_layers": drop_blocks}
@@ -63,12 +63,13 @@ def main(params: Prune, ctx: Context) -> Result:
     found: dict[str, Appraisal] = {}
     with ctx.progress(len(choosers) * plan.updates * params.rows, unit="rows") as bar:
         for name, chooser in choosers.items():
-            pruned[name] = prune_in_steps(start, card, chooser, plan, lessons, ctx.work / name, bar)
-            found[name] = appraise(pruned[name].model, card, rows["valid"], rows["test"])
+            pruned[name] = prune_in_steps(start, card, chooser, plan, teacher, ctx.work / name, bar)
+            half = bf16 and name != "ours"  # ours is held to fp32, a control may be judged in a hurry
+            found[name] = appraise(pruned[name].model, card, rows["valid"], rows["test"], half)
     with ctx.out(OUT / "checkpoint") as folder:
         save_checkpoint(folder, pruned["ours"].model, found["ours"].card, tokenizer_json)
     with ctx.out(OUT / "teacher.safetensors") as path:
-        teacher.save(path, rows)
+        teacher.save(path)
 
     ours = found["ours"]
     unpruned = read_verdict(FINETUNED / "predictions.parquet", "test", card, rows["test"])
@@ -90,7 +91,6 @@ def main(params: Prune, ctx: Context) -> Result:
                 "kept": kept_share(appraisal.card.model, card.model),
                 "gap": logit_gap(appraisal.logits, teacher.logits["test"]),
                 "updates": plan.updates,
-                "rows_seen": plan.updates * params.rows,
             }
             for name, appraisal in found.items()
         },
@@ -102,13 +102,16 @@ def main(params: Prune, ctx: Context) -> Result:
     return Result(sum(map(len, rows.values())), len(rows["test"]), key, metrics)
 
 
-def ask_teacher(start: Classifier, rows: dict[str, Rows], ctx: Context, bf16: bool) -> Teacher:
-    """The unpruned model's answers; a killed run keeps them."""
+def ask_teacher(start: Classifier, rows: dict[str, Rows], params: Prune, ctx: Context, bf16: bool) -> Teacher:
+    """The unpruned model's answers to the rows of recovery and of the test; a killed run keeps them."""
+    pools = {"train": rows["train"], "watch": rows["valid"], "test": rows["test"]}
     place = ctx.work / "teacher.safetensors"
     if not place.exists():
-        with ctx.progress(sum(map(len, rows.values())), unit="rows", label="teacher") as bar:
-            Teacher.ask(start, rows, bf16, bar.advance).save(place, rows)
-    return Teacher.load(place, rows)
+        counts = {"train": params.train_rows, "watch": params.watch_rows, "test": len(rows["test"])}
+        parts = {part: draw(pool, counts[part], params.seed) for part, pool in pools.items()}
+        with ctx.progress(sum(map(len, parts.values())), unit="rows", label="teacher") as bar:
+            Teacher.ask(start, parts, bf16, bar.advance).save(place)
+    return Teacher.load(place, pools)
 
 
 def plan_of(params: Prune, bf16: bool) -> Plan:

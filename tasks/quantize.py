@@ -15,7 +15,7 @@ from compression.prune import kept_share
 from compression.qat import QatPlan, train_quantized
 from compression.quantize import FULL_RANGE, REDUCED_RANGE, save_quantized
 from compression.ranges import calibration_batches
-from compression.recovery import Lessons, Recovery, bf16_pays, load_classifier
+from compression.recovery import Recovery, bf16_pays, load_classifier
 from compression.verdict import appraise, loss_of, read_verdict
 from data.tokens import parse_tokenizer
 from tasks.params import Params
@@ -40,7 +40,6 @@ class Quantize(Params):
     temperature: float = Field(gt=0)
     percentile: float = Field(gt=50, le=100, description="Of the values of a batch, at both ends of a range.")
     calibration_rows: int = Field(ge=1, description="Train rows that ranges are taken on.")
-    watch_rows: int = Field(ge=1, description="Validation rows that the distance to the teacher is taken on.")
     bits: Literal["auto", "8", "7"] = Field(description="Of a weight; auto: 7 where the CPU lacks VNNI.")
     bf16: Literal["auto", "on", "off"]
     seed: int = Field(ge=0)
@@ -51,16 +50,16 @@ def main(params: Quantize, ctx: Context) -> Result:
     tokenizer_json = (PRUNED / "checkpoint/tokenizer.json").read_text(encoding="utf-8")
     tokenizer = parse_tokenizer(tokenizer_json)
     rows = {part: load_rows(SPLIT / part, tokenizer, card.preprocess, card.labels).labelled() for part in PARTS}
-    teacher = Teacher.load(PRUNED / "teacher.safetensors", rows)
+    pools = {"train": rows["train"], "watch": rows["valid"], "test": rows["test"]}
+    teacher = Teacher.load(PRUNED / "teacher.safetensors", pools)
     calibration = calibration_batches(rows["train"], params.calibration_rows, params.seed)
-    lessons = Lessons.of(teacher, rows, params.watch_rows, params.seed)
     bf16 = bf16_pays(start, calibration[0]) if params.bf16 == "auto" else params.bf16 == "on"
     objection = int8_objection(cpu_features())
     reduced = params.bits == "7" or (params.bits == "auto" and objection is not None)
     plan = plan_of(params, bf16, REDUCED_RANGE if reduced else FULL_RANGE)
 
     with ctx.progress((params.moving + params.frozen) * params.rows, unit="rows") as bar:
-        trained = train_quantized(start, card, plan, calibration, lessons, ctx.work, bar)
+        trained = train_quantized(start, card, plan, calibration, teacher, ctx.work, bar)
     final = appraise(trained.model, card, rows["valid"], rows["test"])
     with ctx.out(OUT / "checkpoint") as folder:
         save_quantized(folder, trained.model, final.card, tokenizer_json)

@@ -12,12 +12,12 @@ import pytest
 import torch
 
 from compression.controls import at_random, drop_blocks
-from compression.distill import Teacher, logit_gap
+from compression.distill import Teacher, draw, logit_gap
 from compression.prune import Chooser, by_importance, kept_share
 from compression.qat import QatPlan, train_quantized
 from compression.quantize import fake_quantize_weights, load_quantized, save_quantized
 from compression.ranges import calibration_batches
-from compression.recovery import Lessons, Plan, Pruned, Recovery, load_classifier, prune_in_steps
+from compression.recovery import Plan, Pruned, Recovery, load_classifier, prune_in_steps
 from compression.verdict import appraise
 from data.errors import DaymillError
 from training.checkpoint import Card, save_checkpoint
@@ -73,12 +73,8 @@ def start(rows: dict[str, Rows]) -> Classifier:
 
 @pytest.fixture(scope="module")
 def teacher(start: Classifier, rows: dict[str, Rows]) -> Teacher:
-    return Teacher.ask(start, rows, bf16=False)
-
-
-@pytest.fixture(scope="module")
-def lessons(teacher: Teacher, rows: dict[str, Rows]) -> Lessons:
-    return Lessons.of(teacher, rows, watch=100, seed=0)
+    parts = {"train": rows["train"], "watch": draw(rows["valid"], 100, seed=0), "test": rows["test"]}
+    return Teacher.ask(start, parts, bf16=False)
 
 
 STRETCH = Recovery(steps=12, lr=1e-3, rows=64)
@@ -87,10 +83,10 @@ PLAN = Plan(target_share=0.37, steps=3, between=STRETCH, final=replace(STRETCH, 
 
 @pytest.fixture(scope="module")
 def ours(
-    start: Classifier, rows: dict[str, Rows], lessons: Lessons, tmp_path_factory: pytest.TempPathFactory
+    start: Classifier, rows: dict[str, Rows], teacher: Teacher, tmp_path_factory: pytest.TempPathFactory
 ) -> Pruned:
     chooser = by_importance(calibration_batches(rows["train"], 128, seed=0))
-    return prune_in_steps(start, CARD, chooser, PLAN, lessons, tmp_path_factory.mktemp("ours"))
+    return prune_in_steps(start, CARD, chooser, PLAN, teacher, tmp_path_factory.mktemp("ours"))
 
 
 def f1(model: Classifier, rows: dict[str, Rows]) -> float:
@@ -114,13 +110,13 @@ def test_each_step_says_what_it_cut_and_what_recovery_gave_back(ours: Pruned) ->
 
 @pytest.mark.parametrize(("name", "control"), [("random", at_random(0)), ("drop_layers", drop_blocks)])
 def test_importance_loses_less_than_blind_cuts_before_any_recovery(
-    name: str, control: Chooser, start: Classifier, lessons: Lessons, rows: dict[str, Rows], tmp_path: Path
+    name: str, control: Chooser, start: Classifier, teacher: Teacher, rows: dict[str, Rows], tmp_path: Path
 ) -> None:
     """F1 after recovery cannot tell on an easy task; the distance to the teacher right after the cut can."""
     bare = Plan(0.6, 1, replace(STRETCH, steps=0), replace(STRETCH, steps=0))
     chooser = by_importance(calibration_batches(rows["train"], 128, seed=0))
     gap = {
-        kind: prune_in_steps(start, CARD, choose, bare, lessons, tmp_path / kind).steps[0]["gap_after_cut"]["kl"]
+        kind: prune_in_steps(start, CARD, choose, bare, teacher, tmp_path / kind).steps[0]["gap_after_cut"]["kl"]
         for kind, choose in (("ours", chooser), (name, control))
     }
     assert gap["ours"] < gap[name]
@@ -144,27 +140,27 @@ class KillAt:
 
 @pytest.mark.parametrize("update", [5, 20, 50])
 def test_a_killed_run_goes_on_and_ends_with_the_same_weights(
-    update: int, start: Classifier, lessons: Lessons, ours: Pruned, rows: dict[str, Rows], tmp_path: Path
+    update: int, start: Classifier, teacher: Teacher, ours: Pruned, rows: dict[str, Rows], tmp_path: Path
 ) -> None:
     chooser = by_importance(calibration_batches(rows["train"], 128, seed=0))
     with pytest.raises(Killed):
-        prune_in_steps(start, CARD, chooser, PLAN, lessons, tmp_path, KillAt(update))
-    again = prune_in_steps(start, CARD, chooser, PLAN, lessons, tmp_path)
+        prune_in_steps(start, CARD, chooser, PLAN, teacher, tmp_path, KillAt(update))
+    again = prune_in_steps(start, CARD, chooser, PLAN, teacher, tmp_path)
     assert again.steps == ours.steps
     expected = ours.model.state_dict()
     assert all(torch.equal(expected[name], tensor) for name, tensor in again.model.state_dict().items())
 
 
 def test_a_finished_run_is_not_run_again(
-    start: Classifier, lessons: Lessons, rows: dict[str, Rows], tmp_path: Path
+    start: Classifier, teacher: Teacher, rows: dict[str, Rows], tmp_path: Path
 ) -> None:
     plan = Plan(0.6, 2, replace(STRETCH, steps=2), replace(STRETCH, steps=2))
-    first = prune_in_steps(start, CARD, drop_blocks, plan, lessons, tmp_path)
+    first = prune_in_steps(start, CARD, drop_blocks, plan, teacher, tmp_path)
 
     def never(_model: Classifier, _parameters: float) -> list:
         raise AssertionError("chose again")
 
-    again = prune_in_steps(start, CARD, never, plan, lessons, tmp_path)
+    again = prune_in_steps(start, CARD, never, plan, teacher, tmp_path)
     assert again.steps == first.steps
 
 
@@ -172,11 +168,11 @@ QAT = QatPlan(moving=replace(STRETCH, steps=15), frozen=replace(STRETCH, steps=1
 
 
 def test_quantization_aware_training_keeps_quality_and_beats_four_bits(
-    start: Classifier, ours: Pruned, teacher: Teacher, lessons: Lessons, rows: dict[str, Rows], tmp_path: Path
+    start: Classifier, ours: Pruned, teacher: Teacher, rows: dict[str, Rows], tmp_path: Path
 ) -> None:
     calibration = calibration_batches(rows["train"], 128, seed=0)
     pruned_card = CARD.with_model(ours.model.backbone.config)
-    result = train_quantized(ours.model, pruned_card, QAT, calibration, lessons, tmp_path / "w")
+    result = train_quantized(ours.model, pruned_card, QAT, calibration, teacher, tmp_path / "w")
     assert f1(result.model, rows) > f1(start, rows) - 0.02
     pruned = predict_logits(ours.model, rows["test"].tokens)
     eight = predict_logits(result.model, rows["test"].tokens)
@@ -194,29 +190,29 @@ def test_quantization_aware_training_keeps_quality_and_beats_four_bits(
 
 @pytest.mark.parametrize("update", [4, 22])
 def test_killed_quantization_goes_on_and_ends_with_the_same_weights(
-    update: int, start: Classifier, lessons: Lessons, rows: dict[str, Rows], tmp_path: Path
+    update: int, start: Classifier, teacher: Teacher, rows: dict[str, Rows], tmp_path: Path
 ) -> None:
     calibration = calibration_batches(rows["train"], 64, seed=0)
-    whole = train_quantized(start, CARD, QAT, calibration, lessons, tmp_path / "whole")
+    whole = train_quantized(start, CARD, QAT, calibration, teacher, tmp_path / "whole")
     with pytest.raises(Killed):
-        train_quantized(start, CARD, QAT, calibration, lessons, tmp_path / "parts", KillAt(update))
-    again = train_quantized(start, CARD, QAT, calibration, lessons, tmp_path / "parts")
+        train_quantized(start, CARD, QAT, calibration, teacher, tmp_path / "parts", KillAt(update))
+    again = train_quantized(start, CARD, QAT, calibration, teacher, tmp_path / "parts")
     assert again.ranges == whole.ranges
     expected = whole.model.state_dict()
     assert all(torch.equal(expected[name], tensor) for name, tensor in again.model.state_dict().items())
 
 
 def test_left_over_work_of_another_model_is_refused(
-    start: Classifier, ours: Pruned, lessons: Lessons, rows: dict[str, Rows], tmp_path: Path
+    start: Classifier, ours: Pruned, teacher: Teacher, rows: dict[str, Rows], tmp_path: Path
 ) -> None:
     calibration = calibration_batches(rows["train"], 32, seed=0)
     plan = QatPlan(replace(STRETCH, steps=1), replace(STRETCH, steps=1))
-    train_quantized(start, CARD, plan, calibration, lessons, tmp_path)
+    train_quantized(start, CARD, plan, calibration, teacher, tmp_path)
     other = CARD.with_model(ours.model.backbone.config)
     with pytest.raises(DaymillError, match="another model"):
-        train_quantized(ours.model, other, plan, calibration, lessons, tmp_path)
+        train_quantized(ours.model, other, plan, calibration, teacher, tmp_path)
     shutil.rmtree(tmp_path)
-    train_quantized(ours.model, other, plan, calibration, lessons, tmp_path)
+    train_quantized(ours.model, other, plan, calibration, teacher, tmp_path)
 
 
 def test_only_classifiers_are_compressed(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
-from compression.distill import Teacher, logit_gap
+from compression.distill import Teacher, draw, logit_gap
 from compression.verdict import judge, loss_of, recalibrate
 from data.errors import DaymillError
 from training.checkpoint import Card
@@ -30,23 +30,32 @@ def some_rows(count: int = 6, seed: int = 0) -> Rows:
 
 def test_answers_survive_the_disk_and_keep_their_rows(tmp_path: Path) -> None:
     torch.manual_seed(0)
-    rows = {"train": some_rows(), "test": some_rows(4, seed=1)}
-    teacher = Teacher.ask(Classifier(Transformer(CONFIG), 2), rows, bf16=False)
-    teacher.save(tmp_path / "t.safetensors", rows)
-    again = Teacher.load(tmp_path / "t.safetensors", rows)
-    for name in rows:
+    pools = {"train": some_rows(20), "test": some_rows(4, seed=1)}
+    parts = {"train": draw(pools["train"], 6, seed=3), "test": pools["test"]}
+    teacher = Teacher.ask(Classifier(Transformer(CONFIG), 2), parts, bf16=False)
+    teacher.save(tmp_path / "t.safetensors")
+    again = Teacher.load(tmp_path / "t.safetensors", pools)
+    for name, rows in parts.items():
         assert np.array_equal(again.logits[name], teacher.logits[name])
-        assert again.logits[name].shape == (len(rows[name]), 2)
+        assert again.logits[name].shape == (len(rows), 2)
+        assert again.rows[name].ids == rows.ids
 
 
 def test_answers_to_other_rows_are_refused(tmp_path: Path) -> None:
-    rows = {"train": some_rows()}
-    Teacher({"train": np.zeros((6, 2), np.float32)}).save(tmp_path / "t", rows)
-    for other in (some_rows(seed=2), rows["train"].take([1, 0, 2, 3, 4, 5]), rows["train"].take([0, 1])):
+    rows = some_rows()
+    Teacher({"train": rows}, {"train": np.zeros((6, 2), np.float32)}).save(tmp_path / "t")
+    with pytest.raises(DaymillError, match="have changed"):
+        Teacher.load(tmp_path / "t", {"train": some_rows(seed=2)})
+    for pools in ({"train": rows.take([0, 1])}, {"valid": rows}):
         with pytest.raises(DaymillError, match="other rows"):
-            Teacher.load(tmp_path / "t", {"train": other})
-    with pytest.raises(DaymillError, match="other rows"):
-        Teacher.load(tmp_path / "t", {"valid": rows["train"]})
+            Teacher.load(tmp_path / "t", pools)
+
+
+def test_rows_are_drawn_by_a_lot_that_a_seed_repeats() -> None:
+    rows = some_rows(30)
+    assert draw(rows, 30, 0) is rows and draw(rows, 99, 0) is rows
+    first, again, other = (draw(rows, 10, seed).ids for seed in (1, 1, 2))
+    assert first == again != other and len(set(first)) == 10
 
 
 def test_a_file_that_is_no_teacher_is_refused(tmp_path: Path) -> None:
