@@ -6,9 +6,11 @@ scales move, so the last stretch trains exactly the model that is exported.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from compression.distill import Teacher
 from compression.importance import Batch
@@ -35,11 +37,11 @@ class QatPlan:
 
 @dataclass(frozen=True)
 class Quantized:
-    """A model with frozen ranges, (low, high) of every linear's input, and its distance to the teacher on the way."""
+    """A model with frozen ranges, (low, high) of every linear's input, and what each stretch of training did."""
 
     model: Classifier
     ranges: Ranges
-    gaps: dict[str, dict[str, float]]
+    stretches: dict[str, Any]
 
 
 def train_quantized(
@@ -56,22 +58,23 @@ def train_quantized(
     `work` keeps the model between the two stretches: a killed run goes on from there and ends with the same weights.
     """
     quantized = prepare(model, plan.weight_max)
-    halfway = work / "moving"
-    gaps = {"before": watch(model, teacher, plan.moving.bf16)}
+    halfway, note = work / "moving", work / "moving.json"  # the note first: the folder says that both are there
+    before = watch(model, teacher, plan.moving.bf16)
     if halfway.exists():
         restore(quantized, halfway, card)
+        moved = json.loads(note.read_text(encoding="utf-8"))
         if progress is not None:
             progress.advance(plan.moving.steps * plan.moving.rows)
     else:
         calibrate(quantized, calibration, plan.percentile)
-        recover(quantized, teacher, plan.moving, progress)
+        moved = recover(quantized, teacher, plan.moving, progress)
+        note.parent.mkdir(parents=True, exist_ok=True)
+        note.write_text(json.dumps(moved), encoding="utf-8")
         save_checkpoint(halfway, quantized, card, "{}")
     ranges = calibrate(quantized, calibration, plan.percentile)
     freeze_ranges(quantized)
-    gaps["frozen"] = watch(quantized, teacher, plan.moving.bf16)
-    recover(quantized, teacher, replace(plan.frozen, seed=plan.frozen.seed + 1), progress)
-    gaps["recovered"] = watch(quantized, teacher, plan.moving.bf16)
-    return Quantized(quantized.eval(), ranges, gaps)
+    recovered = recover(quantized, teacher, replace(plan.frozen, seed=plan.frozen.seed + 1), progress)
+    return Quantized(quantized.eval(), ranges, {"before": before, "moving": moved, "frozen": recovered})
 
 
 def restore(quantized: Classifier, folder: Path, card: Card) -> None:

@@ -47,28 +47,44 @@ def bf16_pays(model: Classifier, batch: Batch) -> bool:
     return choose(run, None, "plain").bf16
 
 
-def recover(model: Classifier, teacher: Teacher, recovery: Recovery, progress: Bar | None = None) -> None:
-    """Train `model` in place towards the teacher; the same inputs give the same weights."""
-    if not recovery.steps:
-        return
-    config = ClassifyConfig(
-        steps=recovery.steps,
-        lr=recovery.lr,
-        rows=recovery.rows,
-        weight_decay=recovery.weight_decay,
-        smoothing=0.0,  # the teacher's logits are soft already
-        bf16=recovery.bf16,
-        attention="plain",
-        seed=recovery.seed,
-    )
-    train_classifier(
-        model,
-        teacher.rows["train"],
-        config,
-        teacher=teacher.logits["train"],
-        distill=Distill(weight=recovery.weight, temperature=recovery.temperature),
-        progress=progress,
-    )
+def recover(model: Classifier, teacher: Teacher, recovery: Recovery, progress: Bar | None = None) -> dict[str, Any]:
+    """Train `model` in place towards the teacher, and take it back where that led away from it.
+
+    On an easy task a good cut costs less than the noise of a training run, so recovery has to show its worth on the
+    watched rows. Returns the distance to the teacher before and after, and whether the training was kept; the same
+    inputs give the same weights.
+    """
+    before = watch(model, teacher, recovery.bf16)
+    weights = copy.deepcopy(model.state_dict())
+    if recovery.steps:
+        config = ClassifyConfig(
+            steps=recovery.steps,
+            lr=recovery.lr,
+            rows=recovery.rows,
+            weight_decay=recovery.weight_decay,
+            smoothing=0.0,  # the teacher's logits are soft already
+            bf16=recovery.bf16,
+            attention="plain",
+            seed=recovery.seed,
+        )
+        train_classifier(
+            model,
+            teacher.rows["train"],
+            config,
+            teacher=teacher.logits["train"],
+            distill=Distill(weight=recovery.weight, temperature=recovery.temperature),
+            progress=progress,
+        )
+    trained = watch(model, teacher, recovery.bf16)
+    kept = trained["kl"] < before["kl"]
+    if not kept:
+        model.load_state_dict(weights)
+    return {
+        "updates": recovery.steps,
+        "gap_before": before,
+        "gap_trained": trained,
+        "kept": kept,
+    }
 
 
 @dataclass(frozen=True)
@@ -112,23 +128,19 @@ def prune_in_steps(
     if steps:
         model, _ = load_classifier(work / f"step-{len(steps)}")
         if progress is not None:
-            progress.advance(sum(entry["recovery_rows"] for entry in steps))
+            progress.advance(sum(entry["recovery"]["updates"] for entry in steps) * plan.between.rows)
     for share in step_shares(plan.target_share, plan.steps)[len(steps) :]:
         number = len(steps) + 1
         model = shrink(model, chooser(model, share * unpruned.prunable_parameters()))
         recovery = plan.final if number == plan.steps else plan.between
-        cut_gap = watch(model, teacher, recovery.bf16)  # also the forward pass that proves the shapes
-        recover(model, teacher, replace(recovery, seed=recovery.seed + number), progress)
+        recovered = recover(model, teacher, replace(recovery, seed=recovery.seed + number), progress)
         config = model.backbone.config
         steps.append(
             {
                 "kept": kept_share(config, unpruned),
                 "heads": [shape.heads for shape in config.layers],
                 "ffn": [shape.ffn for shape in config.layers],
-                "recovery_steps": recovery.steps,
-                "recovery_rows": recovery.steps * recovery.rows,
-                "gap_after_cut": cut_gap,
-                "gap_after_recovery": watch(model, teacher, recovery.bf16),
+                "recovery": recovered,
             }
         )
         save_step(work, model, card, steps)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,7 +18,7 @@ from compression.prune import Chooser, by_importance, kept_share
 from compression.qat import QatPlan, train_quantized
 from compression.quantize import fake_quantize_weights, load_quantized, save_quantized
 from compression.ranges import calibration_batches
-from compression.recovery import Plan, Pruned, Recovery, load_classifier, prune_in_steps
+from compression.recovery import Plan, Pruned, Recovery, load_classifier, prune_in_steps, recover
 from compression.verdict import appraise
 from data.errors import DaymillError
 from training.checkpoint import Card, save_checkpoint
@@ -100,12 +101,19 @@ def test_a_model_pruned_to_its_target_keeps_its_quality(start: Classifier, ours:
 
 
 def test_each_step_says_what_it_cut_and_what_recovery_gave_back(ours: Pruned) -> None:
-    assert [step["recovery_steps"] for step in ours.steps] == [12, 12, 40]
+    assert [step["recovery"]["updates"] for step in ours.steps] == [12, 12, 40]
     kept = [step["kept"] for step in ours.steps]
     assert kept == sorted(kept, reverse=True) and kept[-1] <= 0.37
-    last = ours.steps[-1]
-    assert last["gap_after_recovery"]["kl"] < last["gap_after_cut"]["kl"]
+    last = ours.steps[-1]["recovery"]
+    assert last["kept"] and last["gap_trained"]["kl"] < last["gap_before"]["kl"]
     assert [len(step["heads"]) for step in ours.steps] == [2, 2, 2]
+
+
+def test_training_that_leads_away_from_the_teacher_is_taken_back(start: Classifier, teacher: Teacher) -> None:
+    model = copy.deepcopy(start)  # agrees with its teacher to the bit: nothing to learn
+    wild = recover(model, teacher, replace(STRETCH, steps=3, lr=0.1))
+    assert wild["gap_before"]["kl"] == 0 and wild["gap_trained"]["kl"] > 0.01 and not wild["kept"]
+    assert all(torch.equal(tensor, model.state_dict()[name]) for name, tensor in start.state_dict().items())
 
 
 @pytest.mark.parametrize(("name", "control"), [("random", at_random(0)), ("drop_layers", drop_blocks)])
@@ -116,7 +124,9 @@ def test_importance_loses_less_than_blind_cuts_before_any_recovery(
     bare = Plan(0.6, 1, replace(STRETCH, steps=0), replace(STRETCH, steps=0))
     chooser = by_importance(calibration_batches(rows["train"], 128, seed=0))
     gap = {
-        kind: prune_in_steps(start, CARD, choose, bare, teacher, tmp_path / kind).steps[0]["gap_after_cut"]["kl"]
+        kind: prune_in_steps(start, CARD, choose, bare, teacher, tmp_path / kind).steps[0]["recovery"]["gap_before"][
+            "kl"
+        ]
         for kind, choose in (("ours", chooser), (name, control))
     }
     assert gap["ours"] < gap[name]
