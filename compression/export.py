@@ -34,7 +34,7 @@ class Graph:
 
     name: str
     source: Source
-    writer: Literal["torch", "plain", "fused", "merged"]
+    writer: Literal["torch", "plain", "fused"]
 
     @property
     def precision(self) -> str:
@@ -56,9 +56,8 @@ class Offer:
 
     @property
     def key(self) -> str:
-        """ "onnxruntime-int8"; other variants of a graph say which: "onnxruntime-int8-merged"."""
-        usual = ("pruned", "pruned-fused", "int8", "int8-fused")
-        tail = "" if self.graph in usual else "-" + self.graph.removeprefix(f"{self.precision}-")
+        """ "onnxruntime-int8"; of the unpruned model it says which graph: "onnxruntime-fp32-unpruned"."""
+        tail = f"-{self.graph}" if self.graph.startswith("unpruned") else ""
         return f"{self.engine}-{self.precision}{tail}"
 
 
@@ -69,7 +68,6 @@ GRAPHS = (
     Graph("pruned-fused", "pruned", "fused"),
     Graph("int8", "quantized", "plain"),
     Graph("int8-fused", "quantized", "fused"),
-    Graph("int8-merged", "quantized", "merged"),
 )
 OFFERS = (
     Offer("unpruned", "onnxruntime", "fp32"),
@@ -78,7 +76,6 @@ OFFERS = (
     Offer("pruned", "openvino", "fp32"),
     Offer("pruned", "openvino", "bf16"),
     Offer("int8-fused", "onnxruntime", "int8"),
-    Offer("int8-merged", "onnxruntime", "int8"),
     Offer("int8", "openvino", "int8"),
     Offer("int8", "openvino", "int8+bf16"),
 )
@@ -117,9 +114,9 @@ def write_graph(graph: Graph, model: Classifier, path: Path) -> dict[str, int]:
     if graph.writer == "torch":
         torch_export(model, path)
         return {}
-    weights, merged = read_weights(model), graph.writer == "merged"
-    onnx.save(build_graph(weights, "plain" if graph.writer == "plain" else "fused", merged), str(path))
-    return {} if graph.writer == "plain" else check_fusions(path, declared_fusions(weights, merged))
+    weights = read_weights(model)
+    onnx.save(build_graph(weights, graph.writer), str(path))
+    return {} if graph.writer == "plain" else check_fusions(path, declared_fusions(weights))
 
 
 def torch_export(model: Classifier, path: Path) -> None:

@@ -30,14 +30,14 @@ class FusionError(DaymillError):
     """A declared fusion is not in the graph."""
 
 
-def declared_fusions(weights: Weights, merged: bool = False) -> dict[str, int]:
+def declared_fusions(weights: Weights) -> dict[str, int]:
     """How often each kernel must occur in the fused graph of a model."""
     config, layers = weights.config, len(weights.config.layers)
     declared = {"attention": layers, "norm": len(weights.norms), "activation": layers}
     if config.position == "rotary":
         declared["rotary"] = 2 * layers
     if weights.quantized:
-        declared["integer_linear"] = len(weights.linears) - (layers * _saved_by_merging(weights) if merged else 0)
+        declared["integer_linear"] = len(weights.linears)
     return declared
 
 
@@ -86,13 +86,3 @@ def slow_products(graph: onnx.GraphProto) -> list[str]:
         if node.op_type in INTEGER_PRODUCTS
         and (kinds.get(node.input[1]) != TensorProto.INT8 or zero_of.get(node.input[0]) != TensorProto.UINT8)
     ]
-
-
-def _saved_by_merging(weights: Weights) -> int:
-    """Products a block saves when projections of one input in one range become one."""
-    saved = 0
-    for group in (("attn.q", "attn.k", "attn.v"), ("mlp.gate", "mlp.up")):
-        linears = [weights.linears[f"blocks.0.{name}"] for name in group if f"blocks.0.{name}" in weights.linears]
-        if len({(linear.act_scale, linear.act_zero) for linear in linears}) == 1:
-            saved += len(linears) - 1
-    return saved

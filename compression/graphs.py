@@ -11,7 +11,7 @@ Shape letters: B batch, T tokens, D width, H heads, K head dimension, C classes,
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -67,21 +67,16 @@ class Weights:
         return self.embed_scale is not None
 
 
-def build_graph(weights: Weights, style: Style, merged: bool = False) -> onnx.ModelProto:
-    """The model as ONNX: ids, mask int64 [batch, seq] -> logits fp32 [batch, C].
-
-    `merged` computes q, k, v (and gate, up) as one product where they share the range of their input: fewer and
-    larger products, at the price of splitting the result.
-    """
-    return _Builder(weights, style, merged).build()
+def build_graph(weights: Weights, style: Style) -> onnx.ModelProto:
+    """The model as ONNX: ids, mask int64 [batch, seq] -> logits fp32 [batch, C]."""
+    return _Builder(weights, style).build()
 
 
 class _Builder:
-    def __init__(self, weights: Weights, style: Style, merged: bool) -> None:
+    def __init__(self, weights: Weights, style: Style) -> None:
         self.weights = weights
         self.config = weights.config
         self.fused = style == "fused"
-        self.merged = merged
         self.nodes: list[onnx.NodeProto] = []
         self.constants: dict[str, onnx.TensorProto] = {}
         self.quantized: dict[tuple[str, float, int], str] = {}
@@ -138,9 +133,9 @@ class _Builder:
         return self.norm(self.op("Add", x, self.feed_forward(x, f"{name}.mlp")), f"{name}.norm2")
 
     def attention(self, x: str, name: str, shape: LayerShape) -> str:
-        q, k, v = self.project(x, [f"{name}.{part}" for part in "qkv"])
+        q, k, v = (self.linear(x, f"{name}.{part}") for part in "qkv")
         attend = self.fused_attention if self.fused else self.plain_attention
-        return self.project(attend(q, k, v, shape.heads), [f"{name}.o"])[0]
+        return self.linear(attend(q, k, v, shape.heads), f"{name}.o")
 
     def fused_attention(self, q: str, k: str, v: str, heads: int) -> str:
         if self.weights.rotary is not None:
@@ -172,16 +167,16 @@ class _Builder:
 
     def feed_forward(self, x: str, name: str) -> str:
         if self.config.activation == "swiglu":
-            gate, up = self.project(x, [f"{name}.gate", f"{name}.up"])
+            gate, up = self.linear(x, f"{name}.gate"), self.linear(x, f"{name}.up")
             if self.fused:
                 gate = self.microsoft("QuickGelu", gate, alpha=1.0)  # x * sigmoid(x), which is SiLU
             else:
                 gate = self.op("Mul", gate, self.op("Sigmoid", gate))
             inner = self.op("Mul", gate, up)
         else:
-            (up,) = self.project(x, [f"{name}.up"])
+            up = self.linear(x, f"{name}.up")
             inner = self.microsoft("Gelu", up) if self.fused else self.op("Gelu", up)
-        return self.project(inner, [f"{name}.down"])[0]
+        return self.linear(inner, f"{name}.down")
 
     def norm(self, x: str, name: str) -> str:
         norm, epsilon = self.weights.norms[name], self.config.norm_eps
@@ -212,20 +207,8 @@ class _Builder:
 
     # --- linears ---
 
-    def project(self, x: str, names: Sequence[str]) -> list[str]:
-        """Linears that share one input; merged into one product and split again where asked and possible."""
-        linears = [self.weights.linears[name] for name in names]
-        ranges = {(linear.act_scale, linear.act_zero) for linear in linears}
-        if not self.merged or len(linears) == 1 or len(ranges) > 1:
-            return [self.linear(x, name, linear) for name, linear in zip(names, linears)]
-        stem = names[0].rsplit(".", 1)[0]
-        name = f"{stem}.{''.join(name.rsplit('.', 1)[1] for name in names)}"
-        whole = self.linear(x, name, _concatenate(linears))
-        return self.ops(
-            "Split", whole, self.ints(*(linear.weight.shape[1] for linear in linears)), outputs=len(linears), axis=-1
-        )
-
-    def linear(self, x: str, name: str, linear: Linear) -> str:
+    def linear(self, x: str, name: str) -> str:
+        linear = self.weights.linears[name]
         weight = self.constant(f"{name}.weight", linear.weight)
         if linear.scale is not None:
             x = self.quantize(x, linear)
@@ -285,15 +268,3 @@ class _Builder:
         graph = helper.make_graph(self.nodes, "daymill", inputs, outputs, list(self.constants.values()))
         opsets = [helper.make_opsetid("", OPSET)] + [helper.make_opsetid("com.microsoft", 1)] * self.fused
         return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="daymill")
-
-
-def _concatenate(linears: Sequence[Linear]) -> Linear:
-    """Linears side by side along their outputs."""
-    first = linears[0]
-    return Linear(
-        np.concatenate([linear.weight for linear in linears], axis=1),
-        None if first.bias is None else np.concatenate([linear.bias for linear in linears]),
-        None if first.scale is None else np.concatenate([linear.scale for linear in linears]),
-        first.act_scale,
-        first.act_zero,
-    )

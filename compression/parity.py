@@ -36,7 +36,7 @@ class Bars:
     fp32_max_diff: float = 1e-4  # any logit of any row
     fp32_flips: int = 0
     flip_share: float = 0.005  # reduced precision: share of rows that are decided otherwise
-    mean_diff: float = 0.02  # reduced precision: mean |logit difference| over the spread (std) of the logits
+    mean_diff: float = 0.005  # reduced precision: mean |logit difference| over the spread (std) of the logits
     isolation_int8: float = 1e-6  # any logit of a row alone, beside other rows, or padded
     isolation_fp32: float = 1e-5  # last bits of a logit of 10: the order of sums
     isolation_bf16: float = 0.05  # bf16 keeps 8 bits of a number, so the order of sums shows
@@ -77,7 +77,7 @@ def predict(run: Run, rows: Sequence[NDArray[np.integer]], max_tokens: int = 204
 
 
 def compare(
-    run: Run, reference: Logits, rows: Rows, card: Card, *, graph: str, precision: str, bars: Bars, isolated: int = 48
+    run: Run, reference: Logits, rows: Rows, card: Card, *, graph: str, precision: str, bars: Bars, isolated: int = 32
 ) -> Parity:
     """Judge an engine by its model's logits `reference` [N, C] on all rows; `isolated` of them also one by one."""
     logits = predict(run, rows.tokens)

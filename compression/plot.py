@@ -15,7 +15,6 @@ LABELS = {
     "pruned-fused": "+ fused, pruned",
     "int8": "+ pruned, INT8",
     "int8-fused": "+ fused, pruned, INT8",
-    "int8-merged": "+ fused, pruned, INT8, merged q/k/v",
 }
 ENGINES = {"eager": "PyTorch eager", "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
 INK, QUIET, GRID = "#1f2933", "#7b8794", "#e4e7eb"

@@ -27,7 +27,6 @@ SPEED = {  # milliseconds at batch 1; batch 32 takes 20 times as long
     "openvino-fp32": 3.1,
     "openvino-bf16": 1.0,
     "onnxruntime-int8": 1.5,
-    "onnxruntime-int8-merged": 1.6,
     "openvino-int8": 2.0,
     "openvino-int8+bf16": 0.5,
 }
@@ -83,7 +82,7 @@ def test_within_the_noise_the_portable_engine_serves(ms: float, engine: str) -> 
 
 
 def test_the_unpruned_model_never_serves_and_failures_are_told() -> None:
-    failed = dict.fromkeys(("onnxruntime_int8", "onnxruntime_int8_merged", "openvino_int8"), "logits differ")
+    failed = dict.fromkeys(("onnxruntime_int8", "openvino_int8"), "logits differ")
     with pytest.raises(DaymillError, match=r"no engine may serve.*onnxruntime-int8: logits differ") as error:
         choose(rows(), parity(**failed), files(), Plan(), 512)
     assert "unpruned:" not in str(error.value)

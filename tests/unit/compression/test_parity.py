@@ -193,7 +193,7 @@ def test_the_report_names_files_hashes_and_reasons(
 @pytest.mark.slow
 def test_everything_is_written_and_proven_as_the_stage_does(tmp_path: Path) -> None:
     fusions = write_graphs(MODELS, tmp_path)
-    assert set(fusions) == {"unpruned-fused", "pruned-fused", "int8-fused", "int8-merged"}
+    assert set(fusions) == {"unpruned-fused", "pruned-fused", "int8-fused"}
     ids, mask = batch(3, 1)
     for shape in ((1, 1), (3, DECODER.max_len), (128, 4)):  # the exporter froze neither dimension
         ids, mask = batch(*shape)
