@@ -13,20 +13,20 @@ import time
 from pathlib import Path
 from typing import Any, Literal
 
-from prefect import flow, task
+from prefect import flow
 from prefect.artifacts import create_markdown_artifact
-from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas import State
 from prefect.logging import get_run_logger
-from prefect.states import Cancelled, Completed, Failed
+from prefect.states import Cancelled, Completed
 from prefect.utilities.annotations import quote
 
 from data.errors import DaymillError
-from flows import artifacts, locks, questions, release, report, staleness, summary
+from flows import artifacts, knobs, locks, questions, release, report, staleness, summary
 from flows.presets import configure
 from flows.redact import Redactor, hide
 from flows.settings import LAST, RUNNER_PID, Until, find_root, stages_until
 from flows.stage import CACHED, run_stage
+from flows.steps import Stopped, failed, result_of, step
 from tasks.params import plain, read
 
 Preset = Literal["keep", "default", "quick"]
@@ -49,8 +49,10 @@ def pipeline(data: str = "", until: Until = "release", preset: Preset = "keep") 
             return stages_then_release(root, data, until, preset)
     except locks.AlreadyRunning as busy:
         return Cancelled(name="AlreadyRunning", message=str(busy))
+    except Stopped as stopped:
+        return stopped.state
     except DaymillError as error:
-        return Failed(message=str(error))
+        return failed(error)
 
 
 def stages_then_release(root: Path, data: str, until: Until, preset: Preset) -> State[Any]:
@@ -60,46 +62,47 @@ def stages_then_release(root: Path, data: str, until: Until, preset: Preset) -> 
     redact = Redactor(params)
     publish("configuration", artifacts.configuration(data, until, preset, changes, hide(params)))
 
-    state: State[Any] = fingerprint_and_plan(root, return_state=True)
-    plan: staleness.Plan | None = state.result()
+    state: State[Any] = fingerprint_and_plan(root, until, return_state=True)
+    plan: staleness.Plan | None = result_of(state)
     states: dict[str, str] = {}
     for name in stages_until(until):
         state = run_stage(name, root, quote(plan), redact, wait_for=[state], return_state=True)
         if not state.is_completed():
-            how = Cancelled if state.is_cancelled() else Failed
-            publish("stages", artifacts.stopped(states, name, how.__name__.lower(), str(state.message)))
-            return how(message=state.message)  # a state of the flow's own: the task's would read "1/1 states failed"
+            publish("stages", artifacts.stopped(states, name, state.type.value.lower(), str(state.message)))
+        result_of(state)
         states[name] = "cached" if state.name == CACHED else "ran"
         if states[name] == "ran":
             plan = None  # what DVC said before is no longer true of the stages below
 
     gate = answers = None
     if until == LAST:
-        gate = put_through_gate(root)
-        answers = ask_three_questions(root)
+        gate = result_of(state := put_through_gate(root, wait_for=[state], return_state=True))
+        answers = result_of(ask_three_questions(root, wait_for=[state], return_state=True))
     found = summary.write(root, until, states, started, gate, answers)
     publish("stages", artifacts.stages(found))
     publish("summary", artifacts.summary(found))
     return Completed(message=report.headline(found))
 
 
-@task(name="code", task_run_name="code", cache_policy=NO_CACHE, persist_result=False)
-def fingerprint_and_plan(root: Path) -> staleness.Plan:
-    """The always-run first stage, and DVC's word on all the others."""
+@step("code")
+def fingerprint_and_plan(root: Path, until: Until) -> staleness.Plan:
+    """The always-run first stage, DVC's word on all the others, and a look at the params of those that will run."""
     plan = staleness.ask(root)
-    stale = [name for name in stages_until(LAST) if name in plan.parents and plan.why(name)]
+    stale = [name for name in stages_until(until) if plan.why(name)]
     get_run_logger().info("code       stale: %s", ", ".join(stale) or "nothing")
+    if checked := [name for name in stale if name in plan.ours]:
+        knobs.check(root, checked)
     return plan
 
 
-@task(name="release", task_run_name="release", cache_policy=NO_CACHE, persist_result=False)
+@step("release")
 def put_through_gate(root: Path) -> dict[str, Any]:
     verdict = release.release(root)
     get_run_logger().info("release    %s: %s", verdict["verdict"], "; ".join(verdict["reasons"]))
     return verdict
 
 
-@task(name="ask", task_run_name="ask", cache_policy=NO_CACHE, persist_result=False)
+@step("ask")
 def ask_three_questions(root: Path) -> list[dict[str, Any]]:
     """Start the embedded inference server, ask it about three made-up texts, and end it."""
     answers = questions.ask(root, release.champion_or_bundle(root))

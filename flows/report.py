@@ -102,18 +102,20 @@ def bundle(released: Found | None) -> list[tuple[str, str]]:
 def headline(found: Found) -> str:
     states = [entry["state"] for entry in found["stages"].values()]
     ran, cached = states.count("ran"), states.count("cached")
-    return f"{ran} stages ran, {cached} cached, {found['run']['seconds']:.0f} s" + (
-        f"; {found['gate']['verdict']}, {found['gate']['champion'] or 'nothing'} serves" if found.get("gate") else ""
-    )
+    told = f"{ran} stages ran, {cached} cached, {found['run']['seconds']:.0f} s"
+    gate = found.get("gate")
+    if not gate:
+        return told
+    if gate["champion"] == gate["version"]:
+        return f"{told}; {gate['version']} serves" + (" already" if gate["verdict"] == "HOLD" else "")
+    return f"{told}; {gate['verdict']}, {gate['champion'] or 'nothing'} serves"
 
 
 def next_commands(found: Found) -> list[str]:
     """What a person may want to do now."""
     listed = [("daymill status", "what is served, and what was")]
     if found.get("gate") and found["gate"]["champion"]:
-        listed.insert(
-            0, ("daymill serve", "the released model on http://127.0.0.1:8080, with a page to paste a text into")
-        )
+        listed.insert(0, ("daymill serve", "the released model on http://127.0.0.1:8080, with a page to try it on"))
     else:
         listed.insert(0, ("daymill run", "all the way to a released model"))
     listed += [

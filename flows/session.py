@@ -10,7 +10,7 @@ from pathlib import Path
 from data.errors import DaymillError
 from flows import locks, staleness, terminal
 from flows.embedded import Server, correct_lost_runs, embedded_server
-from flows.presets import configure
+from flows.presets import UsageError, configure
 from flows.settings import LAST, find_root, stages_until
 
 
@@ -29,20 +29,22 @@ def run_pipeline(data: str, until: str, preset: str) -> int:
 def run_beside(server: Server, root: Path, data: str, until: str, preset: str) -> int:
     say(f"starting the Prefect server at {server.url}" if server.own else f"Prefect server: {server.url}")
     from flows.pipeline import pipeline  # three seconds of import, while the server starts
+    from flows.steps import WRONG_USAGE
 
     quiet_console()
     say(f"Prefect server ready after {server.wait():.0f} s")
     correct_lost_runs(server.url)
     state = pipeline(data=data, until=until, preset=preset, return_state=True)
     if not state.is_completed():
-        raise DaymillError(str(state.message or state.name))
+        error = UsageError if state.name == WRONG_USAGE else DaymillError
+        raise error(str(state.message or state.name))
     terminal.show_summary(root)
     return 0
 
 
 def quiet_console() -> None:
     """Leave Prefect's own talk to the UI: here each stage speaks for itself, and failures are printed at the end."""
-    talk = ("Beginning flow run", "Finished in state", "View at")
+    talk = ("Beginning flow run", "Finished in state", "Task run failed with state", "View at")
 
     for handler in logging.getLogger().handlers:
         handler.addFilter(lambda record: not record.getMessage().startswith(talk))

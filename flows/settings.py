@@ -47,6 +47,9 @@ RELEASES = Path("releases")
 UI_PORT = 4200
 RUNNER_PID = "DAYMILL_RUNNER_PID"  # set by `daymill up` for the runs that it starts
 
+# dvclive brings the old pynvml, and torch complains about it at every import.
+PYNVML = "ignore:The pynvml package is deprecated"
+
 # A shell's own Prefect settings would send our runs to another server, or crash them
 # (PREFECT_CLIENT_METRICS_ENABLED lets the children fight for one port).
 FOREIGN = (
@@ -78,6 +81,7 @@ def child_environment(base: dict[str, str] | None = None) -> dict[str, str]:
     env = dict(os.environ if base is None else base)
     env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env.get("PATH", os.defpath)])
     env["NO_PROXY"] = env["no_proxy"] = ",".join(filter(None, [env.get("NO_PROXY"), "127.0.0.1,localhost"]))
+    env["PYTHONWARNINGS"] = ",".join(filter(None, [env.get("PYTHONWARNINGS"), PYNVML]))
     return env | {"DVC_NO_ANALYTICS": "1", "DO_NOT_TRACK": "1", "PYTHONUNBUFFERED": "1"}
 
 

@@ -24,10 +24,11 @@ SHOWN_REASONS = 5
 
 @dataclass(frozen=True)
 class Plan:
-    """DVC's word on every stage: its parents and, where it is stale, the reasons."""
+    """DVC's word on every stage: its parents and, where it is stale, the reasons; and which are `python -m tasks.X`."""
 
     parents: Mapping[str, tuple[str, ...]]
     changed: Mapping[str, tuple[str, ...]]
+    ours: tuple[str, ...] = ()
 
     def why(self, stage: str) -> tuple[str, ...]:
         """Reasons to run a stage, its own or a parent's; empty when the stage and all above it are up to date."""
@@ -58,6 +59,7 @@ def ask(root: Path) -> Plan:
     return Plan(
         parents={stage: tuple(above) for stage, above in found["parents"].items()},
         changed={stage: reasons(entries) for stage, entries in found["changed"].items() if stage != ALWAYS},
+        ours=tuple(found["ours"]),
     )
 
 
@@ -97,7 +99,9 @@ def answer() -> int:
     except DvcException as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    print(json.dumps({"parents": {name: sorted(above) for name, above in parents.items()}, "changed": changed}))
+    ours = [stage.addressing for stage in stages if str(stage.cmd).endswith(f"python -m tasks.{stage.addressing}")]
+    told = {"parents": {name: sorted(above) for name, above in parents.items()}, "changed": changed, "ours": ours}
+    print(json.dumps(told))
     return 0
 
 

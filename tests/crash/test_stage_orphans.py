@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ SLOW = {"sleep": 600, "leave_session": True}
 
 RUN_DVC = """
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from flows import children
 from flows.settings import child_environment
@@ -29,11 +31,12 @@ children.run(command, Path.cwd(), child_environment(), on_line=lambda line, _: N
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> MiniProject:
+def project(tmp_path: Path) -> Iterator[MiniProject]:
     made = MiniProject(tmp_path)
     made.tool(sys.executable, "-m", "dvc", "repro", "--quiet", "--single-item", "code")
     made.control(ingest=SLOW)
-    return made
+    yield made
+    made.end()
 
 
 def start_stage(project: MiniProject) -> subprocess.Popen[bytes]:

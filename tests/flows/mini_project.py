@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -102,7 +104,8 @@ class MiniProject:
         assert ran.returncode == 0, ran.stdout + ran.stderr
         return ran.stdout
 
-    def env(self, **more: str) -> dict[str, str]:
+    @staticmethod
+    def env(**more: str) -> dict[str, str]:
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
         return dict(os.environ) | {"PYTHONPATH": str(REPOSITORY), "PATH": path, "DVC_NO_ANALYTICS": "1"} | more
 
@@ -151,6 +154,12 @@ class MiniProject:
             except OSError:
                 continue
         return found
+
+    def end(self) -> None:
+        """Leave nothing of a test that failed."""
+        for pid in self.processes():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def stage_runs(self, name: str) -> bool:
         """True while the command of a stage has begun and not ended."""

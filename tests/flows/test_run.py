@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +32,51 @@ with embedded_server(find_root()) as server:
 """
 
 
+SERVER = """
+import sys
+from pathlib import Path
+from flows.embedded import embedded_server
+
+with embedded_server(Path.cwd()) as server:
+    server.wait()
+    print("ready", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture(scope="module")
+def shared_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The Prefect home of a running server. A project that links to it finds the server, as beside `daymill up`."""
+    home = tmp_path_factory.mktemp("server")
+    environment = MiniProject.env()
+    process = subprocess.Popen(
+        [sys.executable, "-c", SERVER],
+        cwd=home,
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    yield home / ".prefect"
+    process.communicate()
+
+
 @pytest.fixture
-def project(tmp_path: Path) -> MiniProject:
-    return MiniProject(tmp_path)
+def project(tmp_path: Path, shared_home: Path) -> Iterator[MiniProject]:
+    """A project beside a running server, which saves each test the seconds of its start."""
+    made = MiniProject(tmp_path)
+    (tmp_path / ".prefect").symlink_to(shared_home)
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[MiniProject]:
+    """A project whose runs start a server of their own."""
+    made = MiniProject(tmp_path)
+    yield made
+    made.end()
 
 
 def summary(project: MiniProject) -> dict[str, Any]:
@@ -43,7 +86,7 @@ def summary(project: MiniProject) -> dict[str, Any]:
 def server_url(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     for line in process.stdout:
-        if found := re.search(r"starting the Prefect server at (\S+)", line):
+        if found := re.search(r"Prefect server(?: at|:) (http\S+)", line):
             return found.group(1)
     raise AssertionError("no server was started")
 
@@ -90,50 +133,50 @@ def test_cancel_in_the_ui_ends_a_run_of_the_command_too(project: MiniProject) ->
     process = project.start("run", "--until", "split")
     url = server_url(process)
     wait_for(lambda: project.stage_runs("ingest"), 60, "the stage begins")
-    (run,) = request(f"{url}/api/flow_runs/filter", {})
+    (run,) = request(f"{url}/api/flow_runs/filter", {"flow_runs": {"state": {"type": {"any_": ["RUNNING"]}}}})
     request(f"{url}/api/flow_runs/{run['id']}/set_state", {"state": {"type": "CANCELLING"}})
     output, _ = process.communicate(timeout=20)
     assert process.returncode == 1 and "ingest was cancelled" in output
     wait_for(lambda: not project.processes(), 10, "nothing is left")
 
 
-def test_kill_9_leaves_nobody_and_the_next_run_corrects_and_completes(project: MiniProject) -> None:
-    project.control(clean={"sleep": 600})
-    process = project.start("run", "--until", "split")
+def test_kill_9_leaves_nobody_and_the_next_run_corrects_and_completes(alone: MiniProject) -> None:
+    alone.control(clean={"sleep": 600})
+    process = alone.start("run", "--until", "split")
     server_url(process)
-    wait_for(lambda: project.stage_runs("clean"), 60, "the second stage begins")
+    wait_for(lambda: alone.stage_runs("clean"), 60, "the second stage begins")
     process.send_signal(signal.SIGKILL)
     process.wait()
-    wait_for(lambda: not project.processes(), 10, "stage, guard and server are gone")
+    wait_for(lambda: not alone.processes(), 10, "stage, guard and server are gone")
 
-    project.control(split={"sleep": 4})
-    process = project.start("run", "--until", "split")
+    alone.control(split={"sleep": 4})
+    process = alone.start("run", "--until", "split")
     url = server_url(process)
-    wait_for(lambda: project.stage_runs("split"), 60, "the run goes on to the last stage")
+    wait_for(lambda: alone.stage_runs("split"), 60, "the run goes on to the last stage")
     states = [run["state"]["type"] for run in request(f"{url}/api/flow_runs/filter", {"sort": "START_TIME_ASC"})]
     assert states == ["CRASHED", "RUNNING"]
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 0, output
-    assert project.runs() == ["ingest", "clean", "clean", "split"]
-    assert (project.root / "artifacts/split").read_text() == "one\ntwo\ningest\nclean\nsplit\n"
+    assert alone.runs() == ["ingest", "clean", "clean", "split"]
+    assert (alone.root / "artifacts/split").read_text() == "one\ntwo\ningest\nclean\nsplit\n"
 
 
-def test_wrong_usage_is_said_before_anything_starts(project: MiniProject) -> None:
+def test_wrong_usage_is_said_before_anything_starts(alone: MiniProject) -> None:
     for arguments, said in [
         (["--data", "nowhere"], "nowhere does not exist"),
         (["--preset", "quik"], "did you mean `quick`?"),
         (["--until", "splitt"], "invalid choice: 'splitt'"),
     ]:
-        ran = project.daymill("run", *arguments)
+        ran = alone.daymill("run", *arguments)
         assert ran.returncode == 2 and said in ran.stderr and "Traceback" not in ran.stderr
-    assert not (project.root / ".prefect").exists()
+    assert not (alone.root / ".prefect").exists()
 
 
-def test_interrupt_ends_the_run_and_its_tree(project: MiniProject) -> None:
-    project.control(ingest={"sleep": 600, "leave_session": True})
-    process = project.start("run", "--until", "split")
-    wait_for(lambda: project.stage_runs("ingest"), 60, "the stage begins")
+def test_interrupt_ends_the_run_and_its_tree(alone: MiniProject) -> None:
+    alone.control(ingest={"sleep": 600, "leave_session": True})
+    process = alone.start("run", "--until", "split")
+    wait_for(lambda: alone.stage_runs("ingest"), 60, "the stage begins")
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=20)
     assert process.returncode == 130 and "Traceback" not in output, output
-    wait_for(lambda: not project.processes(), 10, "nothing is left")
+    wait_for(lambda: not alone.processes(), 10, "nothing is left")

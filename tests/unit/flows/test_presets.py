@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
-from flows.presets import KEEP, UsageError, configure, flatten, presets, read_preset, scalar, source_path, write_values
+from flows.presets import (
+    FOLDER,
+    KEEP,
+    UsageError,
+    configure,
+    flatten,
+    presets,
+    read_preset,
+    scalar,
+    source_path,
+    write_values,
+)
 from tests.flows.mini_project import PARAMS
 
 TEXT = """\
@@ -116,9 +128,11 @@ def test_default_takes_back_whatever_quick_sets() -> None:
 
 
 def test_default_is_what_params_yaml_ships() -> None:
-    params = YAML(typ="safe").load(Path(__file__).parents[3] / "params.yaml")
+    """As committed, not as a run of another preset may have left it."""
+    show = ["git", "-C", str(FOLDER.parent), "show", "HEAD:params.yaml"]
+    shipped = YAML(typ="safe").load(subprocess.run(show, capture_output=True, text=True, check=True).stdout)
     for key, value in flatten(read_preset("default")):
-        node = params
+        node = shipped
         for part in key.split("."):
             node = node[part]
-        assert node == value, key
+        assert node == value, f"{key}: change presets/default.yaml together with params.yaml"

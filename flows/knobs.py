@@ -1,0 +1,56 @@
+"""Every stage's section of params.yaml, checked before the first stage runs: a typo in the last one costs no hour.
+
+Each stage's params model lives with the stage, and importing all stages takes seconds: done in a process of its own,
+and only when something is going to run.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from data.errors import DaymillError
+from flows import children
+from flows.presets import UsageError
+from flows.settings import child_environment
+
+WRONG = 2  # exit code of the child when params are wrong
+
+
+def check(root: Path, stages: Sequence[str]) -> None:
+    """Raise UsageError with a line for each wrong key of the given stages, all of them at once."""
+    wrong: list[str] = []
+    crash: list[str] = []
+
+    def on_line(line: str, from_stderr: bool) -> None:
+        (crash if from_stderr else wrong).append(line)
+
+    command = [sys.executable, "-m", "flows.knobs", *stages]
+    env = child_environment() | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    code = children.run(command, root, env, on_line, poll=lambda: None)
+    if code == WRONG:
+        raise UsageError("\n".join(wrong))
+    if code:
+        raise DaymillError("the stages cannot be imported:\n" + "\n".join(crash))
+
+
+def problems(stages: Sequence[str]) -> list[str]:
+    """What is wrong with the sections of these stages; a stage's model is named like the stage."""
+    from tasks.params import ParamsError, load
+
+    found: list[str] = []
+    for name in stages:
+        model = getattr(importlib.import_module(f"tasks.{name}"), name.capitalize())
+        try:
+            load(name, model)
+        except ParamsError as error:
+            found.append(str(error))
+    return found
+
+
+if __name__ == "__main__":
+    wrong = problems(sys.argv[1:])
+    print("\n".join(wrong))
+    sys.exit(WRONG if wrong else 0)

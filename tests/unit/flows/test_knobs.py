@@ -1,0 +1,30 @@
+"""All sections are checked before the first stage runs, all that is wrong is told at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flows import knobs
+from flows.presets import UsageError
+
+PARAMS = """\
+ingest:
+  source: input/
+  shard_rowz: 5
+tokenize:
+  vocab_size: many
+  max_chars: 20000
+  max_token_length: 24
+"""
+
+
+def test_every_wrong_key_of_every_stage_is_named(tmp_path: Path) -> None:
+    (tmp_path / "params.yaml").write_text(PARAMS)
+    with pytest.raises(UsageError) as raised:
+        knobs.check(tmp_path, ["ingest", "tokenize"])
+    told = str(raised.value)
+    assert "params.yaml:3: ingest.shard_rowz: unknown key, did you mean `shard_rows`?" in told
+    assert "params.yaml:5: tokenize.vocab_size: got 'many'" in told
+    assert "Traceback" not in told
