@@ -32,6 +32,8 @@ from training.schedule import learning_rate
 from training.state import load_state, part, restore_training, save_state, training_tensors
 from training.step import Trainer
 
+PROBE_ROWS = 4
+
 
 @dataclass(frozen=True)
 class Distill:
@@ -77,6 +79,11 @@ class History:
     best_step: int = 0
     choice: dict[str, Any] = field(default_factory=dict)  # training.precision.Choice
     stopped_early: bool = False
+
+    @property
+    def waiting(self) -> int:
+        """Evaluations since the best one."""
+        return sum(entry["step"] > self.best_step for entry in self.evaluations)
 
     @property
     def tokens_per_s(self) -> float:
@@ -171,8 +178,7 @@ class Job:
         self.model.train()
         if progress is not None and self.history.steps:
             progress.advance(self.history.steps * self.config.rows)
-        waiting = 0
-        while self.history.steps < self.steps:
+        while self.history.steps < self.steps and not self.history.stopped_early:
             if on_step is not None:
                 on_step(self.history.steps, self.steps)
             loss = self.update()
@@ -181,14 +187,11 @@ class Job:
             if self.history.steps % self.every == 0 or self.history.steps == self.steps:
                 if valid is not None:
                     entry = self.evaluate(valid, loss)
-                    waiting = 0 if self.history.best_step == self.history.steps else waiting + 1
+                    self.history.stopped_early = 0 < self.config.patience <= self.history.waiting
                     if on_eval is not None:
                         on_eval(entry)
                 if state is not None:
                     self.save(state)
-                if valid is not None and self.config.patience and waiting >= self.config.patience:
-                    self.history.stopped_early = True
-                    break
         self.finish(valid)
         return self.history
 
@@ -268,10 +271,8 @@ class Job:
         self.soft = torch.from_numpy(np.asarray(logits, dtype=np.float32))
 
     def probe(self) -> Choice:
-        """Precision and attention kernel for micro-batches of the longer rows."""
-        order = np.argsort(self.train.lengths, kind="stable")[len(self.train) // 2 :]
-        longest = int(self.train.lengths.max())
-        batch = self.batch(order[: max(1, min(self.config.rows, self.config.max_tokens // longest))])
+        """Precision and attention kernel for a few of the longest rows."""
+        batch = self.batch(np.argsort(-self.train.lengths, kind="stable")[:PROBE_ROWS])
 
         def run(bf16: bool, attention: Kernel) -> None:
             self.model.backbone.set_attention(attention)
@@ -329,7 +330,10 @@ class Job:
 
     def restore(self, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
         restore_training(self.model, self.trainer.optimizer, tensors)
-        self.average, self.best = part(tensors, "average"), part(tensors, "best")
+        average = part(tensors, "average")
+        # In the order of the parameters, which the update of the average walks along.
+        self.average = {name: average[name] for name, _ in self.model.named_parameters() if name in average}
+        self.best = part(tensors, "best")
         self.history, self.best_loss = History(**meta["history"]), meta["best_loss"]
 
 

@@ -126,7 +126,7 @@ def best_threshold(truth: ArrayLike, scores: ArrayLike, smooth: float = 0.01) ->
     order = np.argsort(-scores, kind="stable")
     hits = np.cumsum(truth[order])
     upper = scores[order]
-    lower = np.append(upper[1:], 0.0)
+    lower = np.append(upper[1:], -1e-9)  # a threshold of 0 calls every row positive
     # Any threshold in (lower[k], upper[k]] calls exactly the first k + 1 rows positive; this is their F1.
     curve = 2 * hits / (np.arange(1, len(order) + 1) + truth.sum())
     distinct = upper > lower
@@ -135,7 +135,7 @@ def best_threshold(truth: ArrayLike, scores: ArrayLike, smooth: float = 0.01) ->
     starts = np.flatnonzero(good[1:] & ~good[:-1])
     ends = np.flatnonzero(good[:-1] & ~good[1:]) - 1
     widest = int(np.argmax(upper[starts] - lower[ends]))
-    return float((upper[starts[widest]] + lower[ends[widest]]) / 2)
+    return float(max(0.0, (upper[starts[widest]] + lower[ends[widest]]) / 2))
 
 
 def _metric(counts: Counts, positive: int | None, metric: str) -> NDArray[np.float64]:

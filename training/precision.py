@@ -1,15 +1,15 @@
-"""bf16 and attention kernels are chosen by measuring them on this machine with the shapes at hand.
+"""bf16 and the attention kernel are chosen by measuring them on this machine with the shapes at hand.
 
 bf16 products are 2-4 times faster where the CPU has AVX512-BF16 or AMX, and slower elsewhere or on tiny models; no
-flag says which, so the start of a run tries both for a moment. A resumed run keeps the choice that it began with.
+flag says which. The choice changes the last bits of the weights, so it must not depend on who else is busy: it is
+measured in CPU time of one thread, and the plainer way stays unless the other one is clearly faster.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal
 
 import torch
@@ -17,31 +17,13 @@ import torch
 Kernel = Literal["plain", "sdpa"]
 KERNELS: tuple[Kernel, ...] = ("plain", "sdpa")
 
+CLEARLY = 1.15  # times faster that bf16 or another kernel must be
+ROUNDS = 3
+
 
 def autocast(enabled: bool) -> torch.autocast:
     """bf16 products with fp32 weights; bf16 has fp32's range, so there is no loss scale."""
     return torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled)
-
-
-@dataclass(frozen=True)
-class Trial:
-    """Seconds of the fastest call of one candidate."""
-
-    name: str
-    seconds: float
-
-
-def fastest(candidates: dict[str, Callable[[], object]], rounds: int = 3) -> tuple[str, list[Trial]]:
-    """The fastest candidate and all times; they take turns, so that a busy moment hits them alike."""
-    best = dict.fromkeys(candidates, float("inf"))
-    for run in candidates.values():
-        run()  # warm-up: allocations, kernel selection
-    for _ in range(rounds):
-        for name, run in candidates.items():
-            start = time.perf_counter()
-            run()
-            best[name] = min(best[name], time.perf_counter() - start)
-    return min(best, key=lambda name: best[name]), [Trial(name, seconds) for name, seconds in best.items()]
 
 
 @dataclass(frozen=True)
@@ -53,28 +35,49 @@ class Choice:
     reason: str
 
 
-def choose(
-    run: Callable[[bool, Kernel], object],
-    bf16: bool | None,
-    attention: Kernel | None,
-) -> Choice:
-    """Measure `run(bf16, attention)`, a forward and backward pass, for every combination that is left open.
+def choose(run: Callable[[bool, Kernel], object], bf16: bool | None, attention: Kernel | None) -> Choice:
+    """Settle what is left open (None) by measuring `run(bf16, attention)`, a small forward and backward pass.
 
     The random state is put back, so that a probe does not change what a run draws.
     """
-    kinds = {
-        f"{'bf16' if half else 'fp32'} {kernel}": (half, kernel)
-        for half in ([False, True] if bf16 is None else [bf16])
-        for kernel in (KERNELS if attention is None else (attention,))
-    }
-    if len(kinds) == 1:
-        half, kernel = next(iter(kinds.values()))
-        return Choice(half, kernel, "as configured")
-    rng = torch.get_rng_state()
-    name, trials = fastest({name: partial(run, *kind) for name, kind in kinds.items()})
-    torch.set_rng_state(rng)
-    return Choice(*kinds[name], f"measured: {describe(trials)}")
+    if bf16 is not None and attention is not None:
+        return Choice(bf16, attention, "as configured")
+    rng, threads = torch.get_rng_state(), torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        seconds: dict[tuple[bool, Kernel], float] = {}
+        precisions = (False, True) if bf16 is None else (bf16,)
+        measure(run, [(half, attention or KERNELS[0]) for half in precisions], seconds)
+        half, kernel = preferred(list(seconds), seconds)
+        if attention is None:
+            measure(run, [(half, other) for other in KERNELS[1:]], seconds)
+            half, kernel = preferred([(half, each) for each in KERNELS], seconds)
+    finally:
+        torch.set_num_threads(threads)
+        torch.set_rng_state(rng)
+    times = (f"{'bf16' if h else 'fp32'} {k} {1000 * s:.0f} ms" for (h, k), s in seconds.items())
+    return Choice(half, kernel, f"measured on one thread: {', '.join(times)}")
 
 
-def describe(trials: Iterable[Trial]) -> str:
-    return ", ".join(f"{trial.name} {1000 * trial.seconds:.0f} ms" for trial in trials)
+def measure(
+    run: Callable[[bool, Kernel], object],
+    candidates: list[tuple[bool, Kernel]],
+    seconds: dict[tuple[bool, Kernel], float],
+) -> None:
+    """CPU seconds of the fastest of a few calls of each candidate, which take turns; the first call warms up."""
+    for turn in range(ROUNDS + 1):
+        for candidate in candidates:
+            start = time.thread_time()
+            run(*candidate)
+            spent = time.thread_time() - start
+            if turn:
+                seconds[candidate] = min(spent, seconds.get(candidate, spent))
+
+
+def preferred(candidates: list[tuple[bool, Kernel]], seconds: dict[tuple[bool, Kernel], float]) -> tuple[bool, Kernel]:
+    """The first candidate, unless a later one is clearly faster."""
+    best = candidates[0]
+    for candidate in candidates[1:]:
+        if seconds[candidate] * CLEARLY < seconds[best]:
+            best = candidate
+    return best

@@ -25,6 +25,8 @@ from training.schedule import learning_rate
 from training.state import load_state, restore_training, save_state, training_tensors
 from training.step import Trainer
 
+PROBE_ROWS = 2
+
 
 @dataclass(frozen=True)
 class PretrainConfig:
@@ -113,7 +115,7 @@ def pretrain(
         loader.seek(done.position)
         choice = Choice(**done.choice)
     else:
-        choice = probe(model, batch_of(loader.packed, 0, config.rows), config)
+        choice = probe(model, batch_of(loader.packed, 0, PROBE_ROWS), config)
         done.choice = asdict(choice)
     model.set_attention(choice.attention)
     if progress is not None and done.tokens:

@@ -49,8 +49,11 @@ def training_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict
 
 
 def restore_training(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Put back what `training_tensors` gave."""
-    model.load_state_dict(part(tensors, "model"), strict=True)
+    """Put back what `training_tensors` gave. Raises DaymillError when it is of another model."""
+    try:
+        model.load_state_dict(part(tensors, "model"), strict=True)
+    except RuntimeError as error:
+        raise DaymillError(f"the saved state does not fit this model; delete it to start over ({error})") from error
     load_optimizer_tensors(optimizer, model, part(tensors, "optimizer"))
     torch.set_rng_state(tensors["rng"])
 

@@ -1,0 +1,104 @@
+"""Packing and batching: nothing lost, nothing twice, nothing across a boundary, the same every time."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data.batching import IGNORE, budget_batches, pack, pack_documents, split_lengths
+from data.tokens import TokenShard
+
+LENGTHS = st.lists(st.integers(0, 40), max_size=60)
+
+
+def shard(lengths: list[int]) -> TokenShard:
+    """Document i is i * 1000, i * 1000 + 1, ...: every token tells where it belongs."""
+    documents = [np.arange(n, dtype=np.uint32) + 1000 * i for i, n in enumerate(lengths)]
+    return TokenShard(np.concatenate([np.empty(0, np.uint32), *documents]), np.cumsum([0, *lengths]))
+
+
+def test_lengths_above_a_row_are_cut_and_nothing_is_lost() -> None:
+    pieces = split_lengths([4, 2, 3, 1], 3)
+    rows = pack(pieces.length, 3)
+    assert pieces.length.sum() == 10
+    assert sorted(i for row in rows for i in row) == [0, 1, 2, 3, 4]
+    assert all(pieces.length[row].sum() <= 3 for row in rows)
+    assert len(rows) == 4
+
+
+@given(LENGTHS, st.integers(1, 16))
+def test_pieces_tile_every_document(lengths: list[int], capacity: int) -> None:
+    pieces = split_lengths(lengths, capacity)
+    for document, length in enumerate(lengths):
+        mine = pieces.document == document
+        ends = pieces.offset[mine] + pieces.length[mine]
+        assert pieces.length[mine].sum() == length
+        assert np.array_equal(pieces.offset[mine][1:], ends[:-1])
+    assert (pieces.length > 0).all()
+    assert (pieces.length <= capacity).all()
+
+
+@given(st.lists(st.integers(1, 16), max_size=80), st.integers(1, 30))
+def test_packing_places_every_piece_once_and_fills_no_row_beyond_its_end(lengths: list[int], window: int) -> None:
+    rows = pack(lengths, 16, window)
+    assert sorted(i for row in rows for i in row) == list(range(len(lengths)))
+    assert all(sum(lengths[i] for i in row) <= 16 for row in rows)
+
+
+def test_best_fit_takes_the_fullest_row_that_still_fits() -> None:
+    assert pack([6, 7, 3, 2], 10) == [[1, 2], [0, 3]]
+
+
+def test_packing_is_nearly_full_on_lengths_like_real_ones() -> None:
+    lengths = np.clip(np.random.default_rng(0).lognormal(4, 1, 5000).astype(int), 1, 256)
+    assert lengths.sum() / (len(pack(lengths, 256)) * 256) > 0.98
+
+
+def test_a_length_beyond_the_row_is_refused() -> None:
+    with pytest.raises(ValueError, match="length 5 at 1"):
+        pack([2, 5], 4)
+
+
+@given(LENGTHS, st.integers(1, 16), st.one_of(st.none(), st.integers(0, 3)))
+def test_each_pair_of_neighbors_is_learned_exactly_once(lengths: list[int], capacity: int, seed: int | None) -> None:
+    packed = pack_documents(shard(lengths), capacity, seed)
+    real = packed.targets != IGNORE
+    pairs = sorted(zip(packed.ids[real].tolist(), packed.targets[real].tolist()))
+    assert pairs == [(1000 * i + t, 1000 * i + t + 1) for i, n in enumerate(lengths) for t in range(n - 1)]
+
+
+@given(LENGTHS, st.integers(1, 16))
+def test_documents_of_a_row_are_told_apart(lengths: list[int], capacity: int) -> None:
+    packed = pack_documents(shard(lengths), capacity, seed=0)
+    for ids, targets, docs in zip(packed.ids, packed.targets, packed.docs):
+        assert ((docs == -1) == (targets == IGNORE)).all()
+        for number in range(docs.max() + 1):
+            mine = ids[docs == number]
+            assert (np.diff(mine) == 1).all(), "a document's tokens stand together, in order"
+
+
+def test_packing_depends_on_the_seed_alone() -> None:
+    data = shard(list(range(30)))
+    first, again, other = (pack_documents(data, 16, seed) for seed in (1, 1, 2))
+    assert np.array_equal(first.ids, again.ids)
+    assert not np.array_equal(first.ids, other.ids)
+
+
+@given(st.lists(st.integers(1, 50), max_size=60), st.integers(1, 200), st.one_of(st.none(), st.integers(0, 3)))
+def test_batches_hold_every_row_once_within_the_budget(lengths: list[int], budget: int, seed: int | None) -> None:
+    batches = budget_batches(lengths, budget, seed)
+    assert sorted(int(i) for batch in batches for i in batch) == list(range(len(lengths)))
+    for batch in batches:
+        assert len(batch) == 1 or len(batch) * max(lengths[i] for i in batch) <= budget
+
+
+def test_batches_without_a_seed_go_from_short_to_long() -> None:
+    lengths = [9, 1, 5, 5, 2]
+    assert [lengths[i] for batch in budget_batches(lengths, 10) for i in batch] == sorted(lengths)
+
+
+def test_sorting_by_length_saves_padding() -> None:
+    lengths = np.clip(np.random.default_rng(0).lognormal(4, 1, 2000).astype(int), 1, 256)
+    batches = budget_batches(lengths, 4096)
+    padded = sum(len(batch) * lengths[batch].max() for batch in batches)
+    assert lengths.sum() / padded > 0.95

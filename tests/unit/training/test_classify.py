@@ -1,0 +1,219 @@
+"""Training a classifier: learns, follows a teacher, averages, stops early, resumes bit-equal."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from data.batching import IGNORE
+from data.errors import DaymillError
+from training.classify import ClassifyConfig, Distill, Job, Swapped, train_classifier
+from training.config import ModelConfig
+from training.model import Classifier, Transformer
+from training.predict import predict_logits
+from training.rows import Rows
+
+CONFIG = ClassifyConfig(epochs=4, rows=8, max_tokens=64, lr=5e-3, bf16=False, attention="plain", positive=1, patience=0)
+
+
+def rows(count: int, seed: int = 0) -> Rows:
+    """Label 1 where token 7 occurs; lengths vary."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, 2, count)
+    tokens = []
+    for label in labels:
+        row = rng.integers(8, 30, rng.integers(3, 20)).astype(np.int32)
+        if label:
+            row[rng.integers(0, len(row))] = 7
+        tokens.append(row)
+    names = [str(i) for i in range(count)]
+    return Rows(names, tokens, labels.astype(np.int64), ["ham", "spam"], [None] * count, ["a"] * count)
+
+
+def fresh(dropout: float = 0.1, classes: int = 2) -> Classifier:
+    torch.manual_seed(0)
+    return Classifier(Transformer(ModelConfig.from_depth(1, 30, max_len=32, causal=False, dropout=dropout)), classes)
+
+
+def weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {name: tensor.clone() for name, tensor in model.state_dict().items()}
+
+
+def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    return all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_it_learns_and_ends_with_the_best_weights() -> None:
+    model, valid = fresh(), rows(40, 1)
+    history = train_classifier(model, rows(160), CONFIG, valid=valid)
+    assert not model.training
+    losses = [entry["valid_loss"] for entry in history.evaluations]
+    assert len(losses) == 4 and losses[-1] < losses[0]
+    logits = torch.from_numpy(predict_logits(model, valid.tokens))
+    loss = torch.nn.functional.cross_entropy(logits, torch.from_numpy(valid.labels)).item()
+    assert loss == pytest.approx(min(losses), rel=1e-4)
+    assert (logits.argmax(-1).numpy() == valid.labels).mean() > 0.9
+
+
+def test_three_classes_report_macro_f1() -> None:
+    data = rows(60)
+    three = replace(data, labels=np.arange(60) % 3, names=["a", "b", "c"])
+    history = train_classifier(fresh(classes=3), three, replace(CONFIG, epochs=1, positive=None), valid=three)
+    assert 0 < history.evaluations[-1]["valid_f1"] <= 1
+
+
+def test_steps_go_before_epochs_and_every_row_comes_once_an_epoch() -> None:
+    job = Job(fresh(), rows(30), replace(CONFIG, steps=8), None, None)
+    assert (job.per_epoch, job.steps) == (4, 8)
+    for epoch in (0, 1):
+        seen = [label for step in range(4) for batch in job.micro_batches(4 * epoch + step) for label in batch.labels]
+        assert len(seen) == 30
+    assert job.history.tokens == 2 * sum(len(row) for row in job.train.tokens)
+
+
+def test_micro_batches_give_the_gradient_of_the_whole_step() -> None:
+    gradients = []
+    for budget in (32, 10_000):
+        model = fresh(dropout=0.0)
+        job = Job(model, rows(30), replace(CONFIG, max_tokens=budget, balance=True), None, None)
+        job.trainer.step(job.micro_batches(0), job.loss_sum, job.weight, rate=0.0)
+        gradients.append([p.grad for p in model.parameters()])
+    for a, b in zip(*gradients):
+        assert a is not None and b is not None
+        assert (a - b).abs().max() <= 2e-5 * b.abs().max()
+
+
+def test_balance_makes_classes_weigh_alike() -> None:
+    data = rows(100)
+    job = Job(fresh(), data.take(np.argsort(data.labels)[:70]), replace(CONFIG, balance=True), None, None)
+    assert job.class_weights is not None
+    counts = np.bincount(job.train.labels)
+    totals = job.class_weights.numpy() * counts
+    assert totals[0] == pytest.approx(totals[1])
+    assert totals.sum() == pytest.approx(70)
+
+
+@pytest.mark.parametrize("average", [0.0, 0.9])
+def test_a_cut_run_ends_bit_equal(tmp_path: Path, average: float) -> None:
+    config = replace(CONFIG, average=average, evaluations=2)
+
+    def run(state: Path, kill_at: int | None = None) -> dict[str, torch.Tensor]:
+        def on_step(step: int, _: int) -> None:
+            if step == kill_at:
+                raise KeyboardInterrupt
+
+        model = fresh(dropout=0.3)
+        train_classifier(model, rows(60), config, valid=rows(20, 1), state=state, on_step=on_step)
+        return weights(model)
+
+    whole = run(tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "cut", kill_at=14)
+    torch.manual_seed(7)
+    assert same(whole, run(tmp_path / "cut"))
+
+
+def test_a_finished_state_is_not_trained_again(tmp_path: Path) -> None:
+    first, second = fresh(), fresh()
+    train_classifier(first, rows(40), CONFIG, valid=rows(20, 1), state=tmp_path / "s")
+    steps: list[int] = []
+    train_classifier(
+        second, rows(40), CONFIG, valid=rows(20, 1), state=tmp_path / "s", on_step=lambda step, _: steps.append(step)
+    )
+    assert steps == []
+    assert same(weights(first), weights(second))
+
+
+def test_it_stops_early_and_goes_back(tmp_path: Path) -> None:
+    noise = rows(40, 1)
+    noise = replace(noise, labels=np.random.default_rng(5).integers(0, 2, 40))
+    config = replace(CONFIG, epochs=30, patience=2, smoothing=0.0)
+    history = train_classifier(fresh(0.0), rows(80), config, valid=noise, state=tmp_path / "s")
+    assert history.stopped_early
+    assert history.steps == history.best_step + 2 * 10
+    again = train_classifier(fresh(0.0), rows(80), config, valid=noise, state=tmp_path / "s")
+    assert again.steps == history.steps, "an early stop is remembered"
+
+
+def test_the_average_is_what_is_judged_and_kept() -> None:
+    plain, averaged = fresh(0.0), fresh(0.0)
+    config = replace(CONFIG, epochs=1)
+    train_classifier(plain, rows(80), config)
+    train_classifier(averaged, rows(80), replace(config, average=0.99))
+    assert not same(weights(plain), weights(averaged))
+
+
+def test_swapped_weights_come_back() -> None:
+    model = fresh()
+    before = weights(model)
+    other = {name: torch.zeros_like(p) for name, p in model.named_parameters()}
+    with Swapped(model, other):
+        assert all((p == 0).all() for p in model.parameters())
+    assert same(before, weights(model))
+    assert all((tensor == 0).all() for tensor in other.values())
+
+
+def test_a_student_follows_its_teacher_where_labels_say_nothing() -> None:
+    data = rows(160)
+    teacher = fresh()
+    train_classifier(teacher, data, CONFIG)
+    blind = replace(data, labels=np.random.default_rng(1).integers(0, 2, 160))
+    goal = predict_logits(teacher, data.tokens).argmax(-1)
+    agreement = {}
+    for weight in (0.0, 1.0):
+        torch.manual_seed(3)
+        student = Classifier(Transformer(ModelConfig.from_depth(1, 30, max_len=32, causal=False)), 2)
+        train_classifier(student, blind, CONFIG, teacher=teacher, distill=Distill(weight=weight, temperature=2.0))
+        agreement[weight] = (predict_logits(student, data.tokens).argmax(-1) == goal).mean()
+    assert agreement[1.0] > 0.9 > agreement[0.0]
+
+
+def test_a_teacher_may_be_its_logits() -> None:
+    data = rows(40)
+    teacher = fresh().eval()
+    results = []
+    for guide in (teacher, predict_logits(teacher, data.tokens)):
+        student = fresh()
+        train_classifier(student, data, replace(CONFIG, epochs=1), teacher=guide, distill=Distill())
+        results.append(weights(student))
+    assert same(*results)
+    with pytest.raises(ValueError, match="needs the teacher itself"):
+        train_classifier(fresh(), data, CONFIG, teacher=np.zeros((40, 2)), distill=Distill(hidden=1.0))
+
+
+def test_hidden_states_are_followed() -> None:
+    data = rows(40)
+    teacher = fresh().eval()
+    gap = {}
+    for hidden in (0.0, 10.0):
+        torch.manual_seed(3)
+        student = Classifier(Transformer(ModelConfig.from_depth(1, 30, max_len=32, causal=False)), 2)
+        train_classifier(student, data, CONFIG, teacher=teacher, distill=Distill(weight=0.5, hidden=hidden))
+        ids = torch.from_numpy(np.stack([row[:3] for row in data.tokens])).long()
+        with torch.no_grad():
+            gap[hidden] = (student.backbone.hidden(ids) - teacher.backbone.hidden(ids)).square().mean().item()
+    assert gap[10.0] < gap[0.0]
+
+
+def test_predictions_keep_the_order_of_rows_and_the_mode_of_the_model() -> None:
+    data = rows(30)
+    model = fresh().train()
+    wide, narrow = (predict_logits(model, data.tokens, max_tokens=n) for n in (10_000, 20))
+    assert model.training
+    assert np.allclose(wide, narrow, atol=1e-5)
+    alone = np.concatenate([predict_logits(model, [row]) for row in data.tokens])
+    assert np.allclose(wide, alone, atol=1e-5)
+
+
+def test_nothing_to_train_on_is_an_error() -> None:
+    empty = rows(3).take([])
+    with pytest.raises(DaymillError, match="no labelled rows"):
+        train_classifier(fresh(), empty, CONFIG)
+
+
+def test_rows_without_labels_are_set_aside() -> None:
+    data = rows(5)
+    data.labels[[1, 3]] = IGNORE
+    assert data.labelled().ids == ["0", "2", "4"]
