@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -175,7 +176,8 @@ def sample_synthetic(arguments: argparse.Namespace) -> int:
 
 def tell_sample(out: Path, made: Mapping[str, object]) -> int:
     print("  ".join(f"{name} {count}" for name, count in made.items() if isinstance(count, int)))
-    print(f"{out} is ready; next: daymill run --data {out}")
+    place = os.path.relpath(out)
+    print(f"{place} is ready; to run it: daymill run --data {place}")
     return 0
 
 
