@@ -38,7 +38,6 @@ class Pretrain(Params):
     dropout: float = Field(ge=0, lt=1)
     bf16: Literal["auto", "on", "off"]
     attention: Literal["auto", "plain", "sdpa"]
-    compile: Literal["auto", "on", "off"]
     save_every_s: float = Field(ge=0)
     seed: int = Field(ge=0)
 
@@ -53,9 +52,8 @@ def main(params: Pretrain, ctx: Context) -> Result:
     )
     model = Transformer(shape)
     config = PretrainConfig(
-        **params.model_dump(exclude={"depth", "max_len", "dropout", "bf16", "attention", "compile"}),
+        **params.model_dump(exclude={"depth", "max_len", "dropout", "bf16", "attention"}),
         bf16=SWITCH[params.bf16],
-        compile=SWITCH[params.compile],
         attention=None if params.attention == "auto" else params.attention,
     )
     state = ctx.work / "pretrain.safetensors"

@@ -47,7 +47,6 @@ class PretrainConfig:
     save_every_s: float = 15.0
     bf16: bool | None = None  # None: measure
     attention: Kernel | None = None  # None: measure
-    compile: bool | None = None  # None: where it pays within this run
 
     @property
     def steps(self) -> int:
