@@ -1,0 +1,133 @@
+"""kill -9 in the pretrain stage, run again: the final weights are bit-equal to those of an uninterrupted run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from data.tokens import train_tokenizer, write_tokens
+from training.state import load_state
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parents[2]
+LIMIT_S = 120
+PARAMS = """
+pretrain:
+  depth: 1
+  tokens: 12000
+  length: 32
+  max_len: 32
+  rows: 2
+  accumulate: 2
+  lr: 2e-3
+  warmup: 0.1
+  floor: 0.05
+  weight_decay: 0.1
+  clip: 1.0
+  dropout: 0.1
+  bf16: auto
+  attention: auto
+  save_every_s: 0.2
+  seed: 0
+"""
+PIPELINE = """
+stages:
+  pretrain:
+    cmd: exec python -m tasks.pretrain
+    deps: [artifacts/tokenize]
+    params: [pretrain]
+    outs: [artifacts/pretrain/checkpoint, artifacts/pretrain/curves]
+"""
+
+
+def project(folder: Path) -> Path:
+    """A project with our code, tokens, and nothing else."""
+    tokens = folder / "artifacts/tokenize"
+    tokens.mkdir(parents=True)
+    for room in ("tasks", "training", "data"):
+        (folder / room).symlink_to(ROOT / room)
+    (folder / "params.yaml").write_text(PARAMS)
+    (folder / "dvc.yaml").write_text(PIPELINE)
+    (tokens / "tokenizer.json").write_text(train_tokenizer(["a small corpus"] * 3, 260))
+    rng = np.random.default_rng(0)
+    for name, count in (("train", 300), ("valid", 20)):
+        write_tokens(tokens, name, (rng.integers(2, 260, rng.integers(2, 60)) for _ in range(count)), 260)
+    return folder
+
+
+def start(folder: Path) -> subprocess.Popen[bytes]:
+    env = os.environ | {"OMP_NUM_THREADS": "1"}
+    with (folder / "log.txt").open("ab") as log:
+        return subprocess.Popen([sys.executable, "-m", "tasks.pretrain"], cwd=folder, env=env, stdout=log, stderr=log)
+
+
+def finish(folder: Path) -> dict[str, torch.Tensor]:
+    assert start(folder).wait(LIMIT_S) == 0, (folder / "log.txt").read_text()
+    return load_file(folder / "artifacts/pretrain/checkpoint/model.safetensors")
+
+
+def saved_step(folder: Path) -> int:
+    """The step of the newest complete state, 0 where there is none."""
+    found = list((folder / "artifacts/.work/pretrain").glob("*/pretrain.safetensors"))
+    saved = load_state(found[0]) if found else None
+    return 0 if saved is None else int(saved[1]["step"])
+
+
+def kill_beyond(folder: Path, step: int) -> int:
+    """Start the stage, wait for a state of more than `step` steps, then kill -9 a little later."""
+    process = start(folder)
+    deadline = time.monotonic() + LIMIT_S
+    while saved_step(folder) <= step:
+        assert process.poll() is None, (folder / "log.txt").read_text()
+        assert time.monotonic() < deadline, "no state was saved"
+        time.sleep(0.01)
+    time.sleep(np.random.default_rng(step).uniform(0, 0.3))  # mid-step, mid-accumulation or mid-save
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL, "the run ended before the kill; nothing was tested"
+    return saved_step(folder)
+
+
+def test_killed_twice_and_run_again_gives_the_same_bits(tmp_path: Path) -> None:
+    whole = finish(project(tmp_path / "whole"))
+    cut = project(tmp_path / "cut")
+    first = kill_beyond(cut, 0)
+    second = kill_beyond(cut, first)
+    assert 0 < first < second < 94, "both kills were within the run"
+    resumed = finish(cut)
+    assert whole.keys() == resumed.keys()
+    for name, tensor in whole.items():
+        assert torch.equal(tensor, resumed[name]), name
+    curves = [
+        folder / "artifacts/pretrain/curves/dvclive/plots/metrics/train/loss.tsv"
+        for folder in (tmp_path / "whole", cut)
+    ]
+    assert curves[0].read_text() == curves[1].read_text(), "the curve has every step once"
+
+
+def test_a_state_that_cannot_be_read_is_an_error_and_no_fresh_start(tmp_path: Path) -> None:
+    folder = project(tmp_path / "broken")
+    kill_beyond(folder, 0)
+    (state,) = (folder / "artifacts/.work/pretrain").glob("*/pretrain.safetensors")
+    state.write_bytes(state.read_bytes()[:100])
+    assert start(folder).wait(LIMIT_S) == 1
+    assert "cannot be resumed from" in (folder / "log.txt").read_text()
+
+
+def test_a_half_written_state_beside_the_good_one_is_ignored(tmp_path: Path) -> None:
+    folder = project(tmp_path / "half")
+    kill_beyond(folder, 0)
+    (state,) = (folder / "artifacts/.work/pretrain").glob("*/pretrain.safetensors")
+    shutil.copy(state, state.with_name("good"))
+    state.with_name(state.name + ".writing").write_bytes(b"half")
+    assert finish(folder)
