@@ -12,13 +12,13 @@ import torch
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
-from data.errors import DaymillError  # noqa: E402
-from data.tokens import encode, pad, parse_tokenizer  # noqa: E402
-from training.checkpoint import Card, load_checkpoint, save_checkpoint  # noqa: E402
-from training.classify import ClassifyConfig, train_classifier  # noqa: E402
-from training.finetune import classifier_from  # noqa: E402
-from training.huggingface import adopt  # noqa: E402
-from training.rows import Rows  # noqa: E402
+from data.errors import DaymillError
+from data.tokens import encode, pad, parse_tokenizer
+from training.checkpoint import Card, load_checkpoint, save_checkpoint
+from training.classify import ClassifyConfig, train_classifier
+from training.finetune import classifier_from
+from training.huggingface import adopt
+from training.rows import Rows
 
 TEXTS = ["The invoice is overdue, pay now!", "", "Lunch at 12?", "valve " * 40, "Ünïcode — 中文 😀"]
 
