@@ -44,9 +44,10 @@ def drop_blocks(model: Classifier, parameters: float) -> list[Kept]:
     for block, shape in enumerate(model.backbone.config.layers):
         cost = shape.heads * head_cost + shape.ffn * channel_cost
         share = min(1.0, max(0.0, parameters / cost))
-        heads = int(shape.heads * share)
-        ffn = shape.ffn if share == 1 else int(shape.ffn * share) // CHANNELS * CHANNELS
-        if (heads and ffn) or not kept:
-            kept.append(Kept(block, tuple(range(max(heads, 1))), tuple(range(max(ffn, min(CHANNELS, shape.ffn))))))
+        least = min(CHANNELS, shape.ffn)
+        heads = max(1, int(shape.heads * share))
+        ffn = shape.ffn if share == 1 else max(least, int(shape.ffn * share) // CHANNELS * CHANNELS)
+        if heads * head_cost + ffn * channel_cost <= parameters or not kept:
+            kept.append(Kept(block, tuple(range(heads)), tuple(range(ffn))))
         parameters -= cost
     return kept

@@ -54,6 +54,13 @@ def test_the_deepest_blocks_leave_whole() -> None:
     assert all(k == Kept(k.block, tuple(range(4)), tuple(range(192))) for k in kept)
 
 
+def test_a_budget_with_room_for_one_head_and_one_group_keeps_them() -> None:
+    block = CONFIG.prunable_parameters() / 4
+    rest = 4 * 64 * 16 + 3 * 64 * 32
+    assert drop_blocks(model(), block + rest)[1] == Kept(1, (0,), tuple(range(32)))
+    assert len(drop_blocks(model(), block + rest - 1)) == 1
+
+
 def test_dropping_blocks_in_steps_ends_as_in_one() -> None:
     small = model()
     for share in step_shares(0.37, 4):
