@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -16,3 +17,6 @@ os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
 
 # `dvc`, `daymill` and `python` of the environment that runs the tests come first, also for child processes.
 os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+
+# Started with `&` from a script, this process ignores SIGINT and so would all that it starts; tests send it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
