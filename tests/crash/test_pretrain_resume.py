@@ -25,7 +25,7 @@ LIMIT_S = 120
 PARAMS = """
 pretrain:
   depth: 1
-  tokens: 12000
+  tokens: 120000
   length: 32
   max_len: 32
   rows: 2
@@ -103,16 +103,13 @@ def test_killed_twice_and_run_again_gives_the_same_bits(tmp_path: Path) -> None:
     cut = project(tmp_path / "cut")
     first = kill_beyond(cut, 0)
     second = kill_beyond(cut, first)
-    assert 0 < first < second < 94, "both kills were within the run"
+    assert 0 < first < second < 938, "both kills were within the run"
     resumed = finish(cut)
     assert whole.keys() == resumed.keys()
     for name, tensor in whole.items():
         assert torch.equal(tensor, resumed[name]), name
-    curves = [
-        folder / "artifacts/pretrain/curves/dvclive/plots/metrics/train/loss.tsv"
-        for folder in (tmp_path / "whole", cut)
-    ]
-    assert curves[0].read_text() == curves[1].read_text(), "the curve has every step once"
+    loss = "artifacts/pretrain/curves/dvclive/plots/metrics/train/loss.tsv"
+    assert (tmp_path / "whole" / loss).read_text() == (cut / loss).read_text(), "the curve has every step once"
 
 
 def test_a_state_that_cannot_be_read_is_an_error_and_no_fresh_start(tmp_path: Path) -> None:
