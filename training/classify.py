@@ -281,7 +281,7 @@ class Job:
             loss.backward()
             self.model.zero_grad(set_to_none=True)
 
-        return choose(run, self.config.bf16, self.config.attention)
+        return choose(run, self.model.backbone.config.width, self.config.bf16, self.config.attention)
 
     def evaluate(self, valid: Rows, train_loss: float) -> dict[str, float]:
         """Validation loss (sum over sum) and the headline metric; keeps the weights when the loss is the lowest."""

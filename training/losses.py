@@ -14,6 +14,7 @@ from torch import Tensor
 from data.batching import IGNORE
 
 TINY = 1e-37  # keeps the logarithm of a vanished probability finite
+STRIDE = 256  # places that are kept or left out together
 CHUNK = 1024  # tokens whose logits exist at one time
 
 
@@ -33,10 +34,14 @@ class LinearCrossEntropy(torch.autograd.Function):
         grad_weight = torch.zeros_like(weight_VD) if needs_grad else None
         for start in range(0, len(hidden_ND), CHUNK):
             h, target = hidden_ND[start : start + CHUNK], target_N[start : start + CHUNK, None]
+            ignored = target == IGNORE
+            hit = target.masked_fill(ignored, 0)
             p = torch.softmax(h @ weight.T, dim=-1, dtype=total.dtype)
-            total -= p.gather(1, target).clamp_min_(TINY).log_().sum()
+            total -= p.gather(1, hit).clamp_min_(TINY).log_().masked_fill_(ignored, 0).sum()
             if grad_hidden is not None and grad_weight is not None:
-                p.scatter_add_(1, target, p.new_full((1, 1), -1.0).expand_as(target))
+                p.scatter_add_(1, hit, p.new_full((1, 1), -1.0).expand_as(hit))
+                if ignored.any():
+                    p.masked_fill_(ignored, 0)
                 slope = p.to(h.dtype)
                 torch.mm(slope, weight, out=grad_hidden[start : start + CHUNK])
                 grad_weight += slope.T @ h
@@ -53,15 +58,18 @@ class LinearCrossEntropy(torch.autograd.Function):
 def next_token_loss_sum(hidden: Tensor, weight_VD: Tensor, targets: Tensor) -> Tensor:
     """Summed cross-entropy of hidden [B, T, D] against targets [B, T], through the tied embedding.
 
-    Places with target IGNORE are left out before the vocabulary product; without any real target the sum is 0.
+    Most places with target IGNORE are left out before the vocabulary product; what is kept is a multiple of STRIDE,
+    since blocks of ever new sizes would fragment the memory. Without any real target the sum is 0.
     """
-    real = (targets != IGNORE).flatten().nonzero().squeeze(1)
-    flat = hidden.flatten(0, 1)
-    if len(real) < len(flat):
-        flat = flat[real]
+    flat_hidden, flat_targets = hidden.flatten(0, 1), targets.flatten()
+    ignored = flat_targets == IGNORE
+    kept = min(len(ignored), -(-int((~ignored).sum()) // STRIDE) * STRIDE)
+    if kept < len(ignored):
+        where = torch.argsort(ignored.to(torch.uint8), stable=True)[:kept].sort().values
+        flat_hidden, flat_targets = flat_hidden[where], flat_targets[where]
     # Autocast is off inside: the function chooses its own dtypes.
     with torch.autocast("cpu", enabled=False):
-        return LinearCrossEntropy.apply(flat, weight_VD, targets.flatten()[real], torch.is_grad_enabled())
+        return LinearCrossEntropy.apply(flat_hidden, weight_VD, flat_targets, torch.is_grad_enabled())
 
 
 def label_loss_sum(

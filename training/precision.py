@@ -1,8 +1,9 @@
 """bf16 and the attention kernel are chosen by measuring them on this machine with the shapes at hand.
 
 bf16 products are 2-4 times faster where the CPU has AVX512-BF16 or AMX, and slower elsewhere or on tiny models; no
-flag says which. The choice changes the last bits of the weights, so it must not depend on who else is busy: it is
-measured in CPU time of one thread, and the plainer way stays unless the other one is clearly faster.
+flag says which. The choice changes the last bits of the weights, so two runs on one machine must choose alike,
+whoever else is busy: it is measured in CPU time of one thread, the plainer way stays unless the other one is clearly
+faster, and narrow models, where it is a near tie, are not measured at all.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ Kernel = Literal["plain", "sdpa"]
 KERNELS: tuple[Kernel, ...] = ("plain", "sdpa")
 
 CLEARLY = 1.15  # times faster that bf16 or another kernel must be
+NARROW = 192  # widths below it compute in fp32: products too small for bf16 to pay (0.9 of fp32's speed at 128)
 ROUNDS = 3
 
 
@@ -35,13 +37,15 @@ class Choice:
     reason: str
 
 
-def choose(run: Callable[[bool, Kernel], object], bf16: bool | None, attention: Kernel | None) -> Choice:
+def choose(run: Callable[[bool, Kernel], object], width: int, bf16: bool | None, attention: Kernel | None) -> Choice:
     """Settle what is left open (None) by measuring `run(bf16, attention)`, a small forward and backward pass.
 
     The random state is put back, so that a probe does not change what a run draws.
     """
     if bf16 is not None and attention is not None:
         return Choice(bf16, attention, "as configured")
+    if width < NARROW:
+        return Choice(bool(bf16), attention or KERNELS[0], f"not measured below a width of {NARROW}")
     rng, threads = torch.get_rng_state(), torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -164,7 +164,7 @@ def probe(model: Transformer, batch: TokenBatch, config: PretrainConfig) -> Choi
         token_loss_sum(model, batch, bf16).backward()
         model.zero_grad(set_to_none=True)
 
-    return choose(run, config.bf16, config.attention)
+    return choose(run, model.config.width, config.bf16, config.attention)
 
 
 def token_loss_sum(model: Transformer, batch: TokenBatch, bf16: bool) -> Tensor:

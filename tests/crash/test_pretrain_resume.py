@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -110,21 +109,3 @@ def test_killed_twice_and_run_again_gives_the_same_bits(tmp_path: Path) -> None:
         assert torch.equal(tensor, resumed[name]), name
     loss = "artifacts/pretrain/curves/dvclive/plots/metrics/train/loss.tsv"
     assert (tmp_path / "whole" / loss).read_text() == (cut / loss).read_text(), "the curve has every step once"
-
-
-def test_a_state_that_cannot_be_read_is_an_error_and_no_fresh_start(tmp_path: Path) -> None:
-    folder = project(tmp_path / "broken")
-    kill_beyond(folder, 0)
-    (state,) = (folder / "artifacts/.work/pretrain").glob("*/pretrain.safetensors")
-    state.write_bytes(state.read_bytes()[:100])
-    assert start(folder).wait(LIMIT_S) == 1
-    assert "cannot be resumed from" in (folder / "log.txt").read_text()
-
-
-def test_a_half_written_state_beside_the_good_one_is_ignored(tmp_path: Path) -> None:
-    folder = project(tmp_path / "half")
-    kill_beyond(folder, 0)
-    (state,) = (folder / "artifacts/.work/pretrain").glob("*/pretrain.safetensors")
-    shutil.copy(state, state.with_name("good"))
-    state.with_name(state.name + ".writing").write_bytes(b"half")
-    assert finish(folder)

@@ -1,5 +1,6 @@
 """Pretraining: learns, resumes bit-equal from a cut at any step, and notices each thing that a resume could forget."""
 
+import copy
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -132,11 +133,16 @@ def test_a_resumed_run_keeps_its_choice_of_precision(tmp_path: Path) -> None:
 
 
 def test_the_probe_names_what_it_measured_and_draws_nothing(tmp_path: Path) -> None:
+    wide = ModelConfig.from_depth(3, 40, max_len=16, dropout=0.2)
     config = replace(CONFIG, tokens=64, bf16=None, attention=None)
-    probed, done = run(tmp_path / "probed", config=config)
+    torch.manual_seed(0)
+    probed = Transformer(wide)
+    twin = copy.deepcopy(probed)
+    done = pretrain(probed, shard(), shard(1), config, state=tmp_path / "probed")
     assert "fp32 plain" in done.choice["reason"] and "bf16 plain" in done.choice["reason"]
     settled = replace(config, bf16=done.choice["bf16"], attention=done.choice["attention"])
-    assert_equal(probed, run(tmp_path / "settled", config=settled)[0])
+    pretrain(twin, shard(), shard(1), settled, state=tmp_path / "settled")
+    assert_equal(probed, twin)
 
 
 def test_a_state_of_another_model_is_an_error(tmp_path: Path) -> None:
