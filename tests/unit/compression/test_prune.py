@@ -193,39 +193,39 @@ def test_scoring_leaves_the_model_alone() -> None:
     assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
 
 
-@pytest.mark.parametrize("name", CONFIGS)
-def test_a_fresh_process_reloads_a_pruned_checkpoint_bit_equal(name: str, tmp_path: Path) -> None:
+def test_a_fresh_process_reloads_pruned_checkpoints_bit_equal(tmp_path: Path) -> None:
     """nni#3093: a pruned model that only its own pickle could load."""
-    config = CONFIGS[name]
-    model = classifier(config)
-    small = shrink(model, choose(config, taylor_scores(model, [batch()]), 0.6 * config.prunable_parameters()))
-    save_checkpoint(tmp_path / "c", small, Card(small.backbone.config, "classify", ["a", "b"]), "{}")
     ids, mask = batch()
     np.savez(tmp_path / "in.npz", ids=ids, mask=mask)
+    pruned = {}
+    for name, config in CONFIGS.items():
+        model = classifier(config)
+        kept = choose(config, taylor_scores(model, [batch()]), 0.6 * config.prunable_parameters())
+        pruned[name] = shrink(model, kept)
+        card = Card(pruned[name].backbone.config, "classify", ["a", "b"])
+        save_checkpoint(tmp_path / name, pruned[name], card, "{}")
+        files = sorted(path.name for path in (tmp_path / name).iterdir())
+        assert files == ["config.json", "model.safetensors", "tokenizer.json"]
     reload = (
         "import sys, numpy as np, torch; from pathlib import Path; sys.path.insert(0, '.')\n"
         "from training.checkpoint import load_checkpoint\n"
-        "folder = Path(sys.argv[1]); rows = np.load(folder / 'in.npz')\n"
-        "model, card = load_checkpoint(folder / 'c')\n"
         "torch.set_num_threads(1)\n"
+        "folder = Path(sys.argv[1]); rows = np.load(folder / 'in.npz')\n"
+        "ids, mask = (torch.from_numpy(rows[key]) for key in ('ids', 'mask'))\n"
         "with torch.no_grad():\n"
-        "    y = model(torch.from_numpy(rows['ids']), torch.from_numpy(rows['mask']))\n"
-        "np.save(folder / 'out.npy', y.numpy())\n"
+        "    for name in sys.argv[2:]:\n"
+        "        model, card = load_checkpoint(folder / name)\n"
+        "        np.save(folder / f'{name}.npy', model(ids, mask).numpy())\n"
     )
-    subprocess.run([sys.executable, "-W", "ignore", "-c", reload, str(tmp_path)], check=True, timeout=120)
+    subprocess.run([sys.executable, "-W", "ignore", "-c", reload, str(tmp_path), *CONFIGS], check=True, timeout=120)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        with torch.no_grad():
-            here = small(ids, mask).numpy()
+        for name, model in pruned.items():
+            with torch.no_grad():
+                assert np.array_equal(model(ids, mask).numpy(), np.load(tmp_path / f"{name}.npy")), name
     finally:
         torch.set_num_threads(threads)
-    assert np.array_equal(here, np.load(tmp_path / "out.npy"))
-    assert sorted(p.name for p in (tmp_path / "c").iterdir()) == [
-        "config.json",
-        "model.safetensors",
-        "tokenizer.json",
-    ]
 
 
 def test_tied_embeddings_are_stored_once(tmp_path: Path) -> None:
