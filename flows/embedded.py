@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import socket
@@ -21,6 +22,7 @@ from flows.settings import child_environment, enter_environment, prefect_environ
 
 HOST = "127.0.0.1"
 READY_WITHIN_S = 120.0  # a first start on a busy disk makes the database's tables
+LOOK_EVERY_S = 0.1
 LOG_LINES = 15
 BUSY, BUSY_TRIES = 503, 10
 
@@ -34,14 +36,17 @@ class Server:
 
     def wait(self) -> float:
         """Return the seconds since the start when the server answers. Raises DaymillError with the end of its log."""
-        while not answers(self.url):
-            waited = time.monotonic() - self.started
+        for _ in range(int(READY_WITHIN_S / LOOK_EVERY_S)):  # looks, not the clock: a laptop may sleep in between
+            if answers(self.url):
+                return time.monotonic() - self.started
             ended = self.own.poll() if self.own else None
-            if ended is not None or waited > READY_WITHIN_S:
-                how = f"ended with exit code {ended}" if ended is not None else f"did not answer within {waited:.0f} s"
-                raise DaymillError(f"the Prefect server {how}; the end of {self.log}:\n{tail(self.log)}")
-            time.sleep(0.1)
-        return time.monotonic() - self.started
+            if ended is not None:
+                raise self.failure(f"ended with exit code {ended}")
+            time.sleep(LOOK_EVERY_S)
+        raise self.failure(f"did not answer in {READY_WITHIN_S:.0f} s")
+
+    def failure(self, how: str) -> DaymillError:
+        return DaymillError(f"the Prefect server {how}; the end of {self.log}:\n{tail(self.log)}")
 
 
 @contextmanager
@@ -124,7 +129,7 @@ def answers(url: str) -> bool:
     try:
         with urllib.request.urlopen(f"{url}/api/health", timeout=2) as response:
             return bool(response.status == 200)
-    except (urllib.error.URLError, TimeoutError, ConnectionError):
+    except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError):
         return False
 
 

@@ -70,8 +70,8 @@ def parity(measured: Found | None) -> list[tuple[str, str]]:
         return []
     flips = measured["released_flip_share"]
     return [
-        ("fp32 graph", f"largest difference {measured['fp32_max_diff']:.1e}, {count(measured['fp32_flips'])} flips"),
         ("rows", count(measured["rows"])),
+        ("fp32 graph", f"largest difference {measured['fp32_max_diff']:.1e}, {count(measured['fp32_flips'])} flips"),
         *([("released graph", f"{flips:.2%} of the decisions differ")] if flips is not None else []),
     ]
 

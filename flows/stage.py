@@ -5,6 +5,7 @@ Called directly, never submitted: a cancelled thread would let the stage live fo
 
 from __future__ import annotations
 
+import http.client
 import json
 import logging
 import os
@@ -129,7 +130,7 @@ def raise_if_cancelling() -> None:
     try:
         with urllib.request.urlopen(url, timeout=2) as response:
             state = json.load(response)["state"]["type"]
-    except (urllib.error.URLError, TimeoutError) as error:
+    except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
         get_run_logger().debug("the Prefect server does not answer: %s", error)
         return
     if state == "CANCELLING":

@@ -180,3 +180,14 @@ def test_interrupt_ends_the_run_and_its_tree(alone: MiniProject) -> None:
     output, _ = process.communicate(timeout=20)
     assert process.returncode == 130 and "Traceback" not in output, output
     wait_for(lambda: not alone.processes(), 10, "nothing is left")
+
+
+def test_wrong_params_of_any_stage_end_the_run_before_the_first(project: MiniProject) -> None:
+    """`clean` becomes a stage of ours, whose params are checked; the miniature has no section for it."""
+    pipeline = project.root / "dvc.yaml"
+    pipeline.write_text(
+        pipeline.read_text().replace("stage.py clean artifacts/ingest artifacts/clean", "-m tasks.clean")
+    )
+    ran = project.daymill("run", "--until", "split")
+    assert ran.returncode == 2 and "params.yaml: no section `clean:`" in ran.stderr and "Traceback" not in ran.stderr
+    assert project.runs() == []
