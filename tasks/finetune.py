@@ -17,7 +17,7 @@ from data.shards import read_table
 from data.tokens import parse_tokenizer
 from tasks.params import Params
 from tasks.stage import Context, Result, run
-from training.baselines import majority, tfidf
+from training.baselines import Baseline, majority, tfidf
 from training.checkpoint import load_checkpoint, save_checkpoint
 from training.classify import ClassifyConfig, train_classifier
 from training.curves import open_curves
@@ -100,21 +100,23 @@ def main(params: Finetune, ctx: Context) -> Result:
     with ctx.out(OUT / "checkpoint") as folder:
         save_checkpoint(folder, model, card, tokenizer_json)
     chosen = {name: decide(part, card.labels, positive, threshold) for name, part in logits.items()}
-    baselines = run_baselines(data, at)
+    words, common = run_baselines(data, at)
     report: dict[str, Any] = {
-        name: part_report(rows.labels, chosen[name], at, baselines[name])
+        name: part_report(
+            rows.labels, chosen[name], at, {"tfidf": getattr(words, name), "majority": getattr(common, name)}
+        )
         for name, rows in (("test", data.test), ("valid", data.valid))
     }
     report |= {
         "by_group": slice_report(data.test.groups, data.test.labels, chosen["test"], at),
         "by_source": slice_report(data.test.sources, data.test.labels, chosen["test"], at),
+        "baselines": {
+            "tfidf": {"what": words.what, "threshold": words.threshold},
+            "majority": {"what": common.what, "label": card.labels[int(common.test[0])]},
+        },
         "labels": card.labels,
         "positive": positive,
-        "positive_reason": "as configured"
-        if params.positive
-        else "the rarer of two labels"
-        if positive
-        else "macro F1",
+        "positive_reason": reason_of(params, positive),
         "threshold": threshold,
         "epochs": round(history.steps / max(1, -(-len(data.train) // config.rows)), 3),
         "best_step": history.best_step,
@@ -160,15 +162,11 @@ def reason_of(params: Finetune, positive: str | None) -> str:
     return "as configured" if params.positive else "the rarer of two labels"
 
 
-def run_baselines(data: Labelled, positive: int | None) -> dict[str, dict[str, NDArray[np.int64]]]:
-    """Predictions of the baselines: part -> name -> label codes."""
+def run_baselines(data: Labelled, positive: int | None) -> tuple[Baseline, Baseline]:
+    """TF-IDF and majority on the same rows."""
     texts = {name: texts_of(SPLIT / name, getattr(data, name)) for name in PARTS}
     words = tfidf(texts["train"], data.train.labels, texts["valid"], data.valid.labels, texts["test"], positive)
-    common = majority(data.train.labels, len(data.valid), len(data.test))
-    return {
-        "valid": {"tfidf": words.valid, "majority": common.valid},
-        "test": {"tfidf": words.test, "majority": common.test},
-    }
+    return words, majority(data.train.labels, len(data.valid), len(data.test))
 
 
 def texts_of(folder: Path, rows: Rows) -> list[str]:

@@ -62,6 +62,11 @@ def test_words_learn_and_their_threshold_is_tuned() -> None:
     assert found.threshold is not None and 0 < found.threshold < 1
 
 
+def test_texts_without_words_leave_the_majority() -> None:
+    found = tfidf(["!", "?", "."], np.array([1, 1, 0]), ["!"], np.array([1]), ["?", "!"], positive=1)
+    assert found.test.tolist() == [1, 1] and found.what == "no words in the train texts"
+
+
 def test_words_with_three_labels() -> None:
     texts = ["red red", "green green", "blue blue"] * 4
     found = tfidf(texts, np.array([0, 1, 2] * 4), texts[:3], np.arange(3), ["blue", "red"], positive=None)

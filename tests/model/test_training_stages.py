@@ -1,0 +1,133 @@
+"""tokenize, pretrain and finetune from records to a judged classifier, in their smallest form."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from data.errors import DaymillError
+from data.shards import RECORD_SCHEMA, ShardWriter
+from data.tokens import load_tokenizer, read_tokens
+from tasks.finetune import Finetune
+from tasks.finetune import main as finetune
+from tasks.pretrain import Pretrain
+from tasks.pretrain import main as pretrain
+from tasks.stage import Context
+from tasks.tokenize import Tokenize
+from tasks.tokenize import main as tokenize
+from training.checkpoint import load_checkpoint
+from training.decision import decide
+from training.predict import predict_logits
+from training.rows import load_rows
+
+pytestmark = pytest.mark.slow
+
+TOKENIZE = {"vocab_size": 300, "max_chars": 200, "tail": 0.5, "max_token_length": 16}
+PRETRAIN: dict[str, Any] = {
+    "depth": 1, "tokens": 4000, "length": 32, "max_len": 32, "rows": 4, "accumulate": 1, "lr": 2e-3, "warmup": 0.1,
+    "floor": 0.05, "weight_decay": 0.1, "clip": 1.0, "dropout": 0.0, "bf16": "off", "attention": "plain",
+    "save_every_s": 1, "seed": 0,
+}  # fmt: skip
+FINETUNE: dict[str, Any] = {
+    "from": "pretrain", "positive": None, "max_len": 24, "max_chars": 200, "tail": 0.5, "attention": "full",
+    "epochs": 6, "rows": 16, "max_tokens": 512, "lr": 3e-3, "warmup": 0.1, "floor": 0.05, "weight_decay": 0.05,
+    "clip": 1.0, "dropout": 0.0, "smoothing": 0.05, "balance": True, "average": 0.9, "evaluations": 1, "patience": 3,
+    "bf16": "off", "seed": 0,
+}  # fmt: skip
+PARTS = {"train": 240, "valid": 60, "test": 90}
+BAIT = {"ham": "agenda notes", "spam": "winner prize", "scam": "inherit gold"}
+
+
+def write_split(folder: Path, count: int, seed: int, labels: list[str]) -> None:
+    """Records whose label is told by two words; every tenth has none."""
+    rng = np.random.default_rng(seed)
+    words = ["meeting", "report", "garden", "river", "window", "paper", "stone", "music"]
+    chosen = [
+        str(label) for label in rng.choice(labels, count, p=[0.6, *[0.4 / (len(labels) - 1)] * (len(labels) - 1)])
+    ]
+    columns: dict[str, Any] = {name: pa.nulls(count, RECORD_SCHEMA.field(name).type) for name in RECORD_SCHEMA.names}
+    columns |= {
+        "id": [f"{seed}-{i}" for i in range(count)],
+        "text": [" ".join(rng.choice(words, 5)) + f" {BAIT[label]} {i}" for i, label in enumerate(chosen)],
+        "label": [None if i % 10 == 0 else label for i, label in enumerate(chosen)],
+        "group": [["a", "b", None][i % 3] for i in range(count)],
+        "source": ["made"] * count,
+        "extra": ["{}"] * count,
+    }
+    with ShardWriter(folder) as writer:
+        writer.write(pa.table(columns, schema=RECORD_SCHEMA))
+
+
+def context(name: str, *outs: str) -> Context:
+    work = Path("artifacts/.work") / name / "test"
+    work.mkdir(parents=True, exist_ok=True)
+    return Context(name, Path.cwd(), work, tuple(Path(out) for out in outs))
+
+
+def run_all(root: Path, monkeypatch: pytest.MonkeyPatch, labels: list[str], **changes: Any) -> dict[str, Any]:
+    """The report of a run over a made-up corpus with these labels."""
+    monkeypatch.chdir(root)
+    torch.set_num_threads(1)
+    for seed, (part, count) in enumerate(PARTS.items()):
+        write_split(root / "artifacts/split" / part, count, seed, labels)
+    tokenize(Tokenize(**TOKENIZE), context("tokenize", "artifacts/tokenize"))
+    pretrain(Pretrain(**PRETRAIN), context("pretrain", "artifacts/pretrain"))
+    finetune(Finetune(**FINETUNE | changes), context("finetune", "artifacts/finetune"))
+    report: dict[str, Any] = json.loads((root / "artifacts/finetune/report.json").read_text())
+    return report
+
+
+def test_from_records_to_a_judged_classifier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    report = run_all(tmp_path, monkeypatch, ["ham", "spam"])
+    out = tmp_path / "artifacts"
+    assert report["positive"] == "spam" and report["positive_reason"] == "the rarer of two labels"
+    assert report["test"]["rows"] == 81 and report["unlabelled_train_rows"] == 24
+    assert report["test"]["f1"] > 0.9 and report["test"]["tfidf_f1"] > 0.9 > report["test"]["majority_f1"]
+    assert report["test"]["f1_low"] <= report["test"]["f1"] <= report["test"]["f1_high"]
+    assert report["test"]["paired_low"] <= report["test"]["paired_diff"] <= report["test"]["paired_high"]
+    assert set(report["by_group"]) == {"a", "b"} and set(report["by_source"]) == {"made"}
+    assert set(report["baselines"]) == {"tfidf", "majority"}
+
+    model, card = load_checkpoint(out / "finetune/checkpoint")
+    rows = load_rows(out / "split/test", load_tokenizer(out / "finetune/checkpoint/tokenizer.json"), card.preprocess)
+    again = decide(predict_logits(model, rows.labelled().tokens), card.labels, card.positive, card.threshold)
+    table = pq.read_table(out / "finetune/predictions.parquet")
+    assert table.column_names == ["id", "label", "score", "predicted", "part"], "no texts"
+    test = table.filter(pa.compute.equal(table["part"], "test"))
+    assert test["predicted"].to_pylist() == [card.labels[i] for i in again], "the checkpoint answers as reported"
+
+    tokens = read_tokens(out / "tokenize", "train")
+    assert len(tokens) == PARTS["train"], "rows without a label are learned from too"
+    assert list((out / "pretrain/curves/tensorboard").glob("events*"))
+    assert (out / "finetune/curves/dvclive/plots/metrics/valid_loss.tsv").exists()
+
+
+def test_three_labels_are_judged_by_macro_f1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    report = run_all(tmp_path, monkeypatch, ["ham", "scam", "spam"])
+    assert report["positive"] is None and report["threshold"] == 0.5
+    assert report["labels"] == ["ham", "scam", "spam"]
+    assert report["test"]["f1"] > 0.8
+
+
+def test_what_a_user_got_wrong_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_all(tmp_path, monkeypatch, ["ham", "spam"], epochs=0.1)
+    for changes, message in (
+        ({"positive": "fraud"}, r"finetune\.positive is 'fraud'"),
+        ({"max_len": 64}, "made for at most 32 tokens"),
+        ({"from": "nowhere"}, r"config\.json is missing"),
+    ):
+        with pytest.raises(DaymillError, match=message):
+            finetune(Finetune(**FINETUNE | changes), context("finetune", "artifacts/finetune"))
+
+
+def test_no_tokens_means_finetuning_from_scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_all(tmp_path, monkeypatch, ["ham", "spam"], epochs=0.1)
+    result = pretrain(Pretrain(**PRETRAIN | {"tokens": 0}), context("scratch", "artifacts/pretrain"))
+    assert result.key == "random weights" and result.metrics["steps"] == 0
