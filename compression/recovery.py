@@ -44,7 +44,7 @@ def bf16_pays(model: Classifier, batch: Batch) -> bool:
         total.backward()
         probe.zero_grad(set_to_none=True)
 
-    return choose(run, None, "plain").bf16
+    return choose(run, model.backbone.config.width, None, "plain").bf16
 
 
 def recover(model: Classifier, teacher: Teacher, recovery: Recovery, progress: Bar | None = None) -> dict[str, Any]:
