@@ -13,8 +13,8 @@ LABELS = {
     "unpruned-fused": "+ fused kernels",
     "pruned": "+ pruned",
     "pruned-fused": "+ fused, pruned",
-    "int8": "+ pruned, INT8",
-    "int8-fused": "+ fused, pruned, INT8",
+    "int8": "+ pruned, quantized",
+    "int8-fused": "+ fused, pruned, quantized",
 }
 ENGINES = {"eager": "PyTorch eager", "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
 INK, QUIET, GRID = "#1f2933", "#7b8794", "#e4e7eb"

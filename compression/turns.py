@@ -7,6 +7,7 @@ timed one after the other see different moods of the machine. The coordinator is
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -189,4 +190,7 @@ def reply(message: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    serve()
+    try:
+        serve()
+    except BrokenPipeError:  # the coordinator was killed: nobody is left to tell
+        os._exit(1)

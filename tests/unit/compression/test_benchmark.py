@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import onnx
+import psutil
 import pytest
 
 from compression.benchmark import FILES, Plan, Row, check_files, choose, line_up, markdown, measure, speedups
@@ -145,6 +149,26 @@ def test_a_worker_that_cannot_load_says_why_and_nothing_is_left(tmp_path: Path, 
     ]
     with pytest.raises(DaymillError, match="onnxruntime fp32 gone: onnxruntime cannot load"), workers(team, 1, 90):
         raise AssertionError("unreachable")
+
+
+def test_a_killed_coordinator_leaves_no_worker(graphs: Path) -> None:
+    script = f"""
+import os, signal
+from pathlib import Path
+from compression.turns import Contender, workers
+with workers([Contender("onnxruntime", "fp32", "fp32", Path({str(graphs / "fp32.onnx")!r}))] * 2, 1, 90) as team:
+    print(*[worker.process.pid for worker in team], flush=True)
+    team[0].send(batch=1, seq=4, calls=9, seconds=0.1)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    killed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    pids = [int(pid) for pid in killed.stdout.split()]
+    assert len(pids) == 2 and killed.returncode == -9
+    end = time.monotonic() + 20
+    while any(psutil.pid_exists(pid) for pid in pids) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not any(psutil.pid_exists(pid) for pid in pids)
+    assert "Traceback" not in killed.stderr
 
 
 def test_measure_covers_the_grid_and_the_deciding_cells(graphs: Path) -> None:
