@@ -10,7 +10,7 @@ UNTIL ?=
 # The sample is fetched only where params.yaml still names it.
 SAMPLE := $(if $(DATA),,$(shell grep -qE '^ *source: *input/spam( |$$)' params.yaml && echo input/spam))
 
-.PHONY: help run test test-unit lint bench bench-quality up setup lock clean
+.PHONY: help run test browser test-unit lint bench bench-quality up setup lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /make \1\t/' | expand -t 22
@@ -18,8 +18,14 @@ help: ## this list
 run: $(READY) $(SAMPLE) ## the pipeline, end to end: DATA=path/ for your own files, PRESET=quick, UNTIL=stage
 	@$(BIN)/daymill run $(if $(DATA),--data '$(DATA)') $(if $(PRESET),--preset $(PRESET)) $(if $(UNTIL),--until $(UNTIL))
 
-test: $(READY) ## every test
+test: $(READY) browser ## every test
 	$(BIN)/python -m pytest -q
+
+browser: # the server's page is tested in a real one
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || { \
+		command -v apt-get >/dev/null 2>&1 || { echo "error: the tests need a Chromium on the PATH"; exit 1; }; \
+		as_root=$$(test "$$(id -u)" = 0 || echo sudo); echo "installing chromium for the tests"; \
+		$$as_root apt-get update -qq && $$as_root apt-get install -y -qq chromium >/dev/null; }
 
 test-unit: $(READY) ## the tests that take a minute
 	$(BIN)/python -m pytest -q tests/unit -m 'not slow'

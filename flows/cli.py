@@ -93,7 +93,8 @@ def parser() -> argparse.ArgumentParser:
     sub = add("up", up, "run the Prefect server with the pipeline's form until Ctrl-C")
     sub.add_argument("--port", type=int, default=UI_PORT, help=f"of the UI (default {UI_PORT})")
 
-    add("status", status, "what is served, what ran last, what runs now")
+    sub = add("status", status, "what is served, what ran last, what runs now")
+    sub.add_argument("--at", metavar="TIME", help="only: what served then (2026-11-29T18:00, UTC or with offset)")
     add("summary", summary, "print the last run's summary again")
 
     sub = add("promote", promote, "put the bundle through the gate and release it when it passes")
@@ -196,10 +197,10 @@ def up(arguments: argparse.Namespace) -> int:
     return serve_form(arguments.port)
 
 
-def status(_: argparse.Namespace) -> int:
-    from flows.status import show_status
+def status(arguments: argparse.Namespace) -> int:
+    from flows.status import show_served_at, show_status
 
-    return show_status()
+    return show_served_at(arguments.at) if arguments.at else show_status()
 
 
 def summary(_: argparse.Namespace) -> int:

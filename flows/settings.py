@@ -5,24 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from data.errors import DaymillError
-
-STAGES = (
-    "ingest",
-    "clean",
-    "split",
-    "tokenize",
-    "pretrain",
-    "finetune",
-    "prune",
-    "quantize",
-    "export",
-    "benchmark",
-    "bundle",
-)
-LAST = "release"  # not a DVC stage: what is served is never a DVC out
 
 Until = Literal[
     "ingest",
@@ -38,6 +23,8 @@ Until = Literal[
     "bundle",
     "release",
 ]
+STAGES: tuple[str, ...] = get_args(Until)[:-1]
+LAST = "release"  # not a DVC stage: what is served is never a DVC out
 
 WORK = Path("artifacts/.work")
 METRICS = Path("artifacts/metrics")

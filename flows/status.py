@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rich import box
 
+from data.errors import DaymillError
 from flows import locks
 from flows.report import headline
 from flows.settings import RELEASES, SUMMARY, WORK, find_root, stages_until
@@ -31,6 +32,19 @@ def show_status() -> int:
     else:
         out.print("last run   none finished yet: daymill run")
     show_history(root)
+    return 0
+
+
+def show_served_at(text: str) -> int:
+    """Print the version that served at a time. Raises DaymillError where the time cannot be read."""
+    from serving import releases
+
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        expected = "2026-11-29, 2026-11-29T18:00 or 2026-11-29T18:00+02:00"
+        raise DaymillError(f"--at is {text!r}; expected a time such as {expected}") from None
+    print(releases.served_at(find_root() / RELEASES, moment) or "nothing")
     return 0
 
 

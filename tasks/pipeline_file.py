@@ -41,11 +41,6 @@ def stage_file(name: str, path: Path = PIPELINE_FILE, params: Path = Path("param
     )
 
 
-def stage_names(path: Path = PIPELINE_FILE) -> list[str]:
-    """Stages in the order of the file, which is the order of the pipeline."""
-    return [str(name) for name in read(path).get("stages", {})]
-
-
 def key_of(item: Any) -> str:
     """An out is a path or a mapping of one path to its options."""
     return str(next(iter(item))) if isinstance(item, dict) else str(item)

@@ -6,7 +6,7 @@ Shape suffixes: B rows, T tokens, C classes, D width.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -360,12 +360,3 @@ def balanced_weights(rows: Rows) -> Tensor:
     """Weights [C] inverse to the classes' shares, 1 in the mean over rows."""
     counts = np.bincount(rows.labels, minlength=len(rows.names)).astype(np.float64)
     return torch.tensor(len(rows) / (len(counts) * np.maximum(counts, 1)), dtype=torch.float32)
-
-
-def freeze(model: nn.Module) -> nn.Module:
-    """Eval mode and no gradients: a teacher."""
-    return model.eval().requires_grad_(False)
-
-
-def class_counts(rows: Rows) -> Sequence[int]:
-    return np.bincount(rows.labels, minlength=len(rows.names)).tolist()

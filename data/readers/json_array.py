@@ -19,7 +19,7 @@ SPACE = b" \t\r\n"
 BETWEEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+("?)|[\[\]{},]', re.DOTALL)
 INSIDE = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+("?)|[\[\]{}]', re.DOTALL)
 STRING_REST = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+("?)', re.DOTALL)
-QUOTE, COMMA = ord('"'), ord(",")
+QUOTE = ord('"')
 OPENING, CLOSING = frozenset(b"[{"), frozenset(b"]}")
 
 

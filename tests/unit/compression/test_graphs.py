@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +13,13 @@ from onnx import TensorProto, numpy_helper
 
 from compression.engines import EagerSession
 from compression.graphs import Style, build_graph
+from compression.importance import taylor_scores
+from compression.prune import choose, shrink, step_shares
 from compression.quantize import QuantLinear
 from compression.sessions import open_session
 from compression.weights import read_weights
 from tests.tiny_models import ARCHITECTURES, DECODER, batch, classifier, quantized
+from training.config import LayerShape
 
 ENGINES = [("plain", "onnxruntime"), ("fused", "onnxruntime"), ("plain", "openvino")]
 
@@ -97,3 +101,17 @@ def test_plain_graphs_use_standard_operators_only() -> None:
         model = build_graph(read_weights(quantized(config)), "plain")
         onnx.checker.check_model(model, full_check=True)
         assert {node.domain for node in model.graph.node} == {""}
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_every_cut_of_a_pruning_in_steps_can_be_exported(tmp_path: Path, architecture: str) -> None:
+    """Torch-Pruning#411: a model that still computes in torch may no longer export."""
+    config = replace(ARCHITECTURES[architecture], layers=(LayerShape(4, 160),) * 2)
+    model = classifier(config)
+    ids, mask = batch(3, 9)
+    for share in step_shares(0.5, 5):
+        scores = taylor_scores(model, [(torch.from_numpy(ids), torch.from_numpy(mask))])
+        model = shrink(model, choose(model.backbone.config, scores, share * config.prunable_parameters()))
+        for style, engine in ENGINES:
+            session = open_session(engine, written(tmp_path / "cut.onnx", model, style), "fp32", 1)
+            np.testing.assert_allclose(session.run(ids, mask), EagerSession(model).run(ids, mask), atol=2e-5)

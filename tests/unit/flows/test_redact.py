@@ -34,8 +34,8 @@ def test_nested_values_and_urls_are_hidden_and_the_rest_stays() -> None:
 
 
 def test_a_line_loses_known_secrets_wherever_they_stand() -> None:
-    redact = Redactor({"ingest": {"api_key": "canary-1"}}, {"SOME_TOKEN": "canary-12", "HOME": "/home/me"})
-    assert redact("got canary-12, canary-1. in /home/me") == f"got {HIDDEN}, {HIDDEN}. in /home/me"
+    redact = Redactor({"ingest": {"api_key": "canary-1"}}, {"SOME_TOKEN": "canary-12", "HOME": "/somewhere/me"})
+    assert redact("got canary-12, canary-1. in /somewhere/me") == f"got {HIDDEN}, {HIDDEN}. in /somewhere/me"
     assert redact("postgres://user:pass@host/db") == f"postgres://{HIDDEN}@host/db"
 
 

@@ -86,6 +86,13 @@ def test_promote_and_rollback_by_command(
     told = capsys.readouterr().out
     assert f"serves     {first}" in told and "a complaint" in told and "runs now   nothing" in told
 
+    assert cli.main(["status", "--at", "2001-01-01"]) == 0
+    assert capsys.readouterr().out == "nothing\n"
+    assert cli.main(["status", "--at", "2999-01-01"]) == 0
+    assert capsys.readouterr().out == f"{first}\n"
+    assert cli.main(["status", "--at", "yesterday"]) == 1
+    assert "expected a time such as" in capsys.readouterr().err
+
     bundle(root, -50.0)
     assert cli.main(["promote"]) == 1
     assert cli.main(["rollback", "--why", "further"]) == 1
