@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from data.dedup import Duplicate, Member, OnLabelConflict, exact_duplicates, exact_key
+from data.dedup.exact import Duplicate, Member, OnLabelConflict, exact_duplicates, exact_key
 from data.ledger import Ledger, ledger_table
-from data.quality import Rule, Verdict, judge
+from data.quality.rules import Rule, Verdict, judge
 from data.shards import ShardWriter
 
 COLUMNS = ["id", "text", "label"]

@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from data.dedup import exact_key
+from data.dedup.exact import exact_key
 from data.errors import DaymillError
 from data.text import letters, template, without_title
 

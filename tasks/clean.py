@@ -10,11 +10,11 @@ from pydantic import Field
 
 from data.cleaning import COLUMNS, Kept, Survey, survey, write_kept
 from data.data_docs import page
-from data.dedup import OnLabelConflict
+from data.dedup.exact import OnLabelConflict
 from data.errors import DaymillError
 from data.expectations import Check, as_frame, load_suite, refuse_failures, validate
 from data.ledger import Ledger, check_conservation
-from data.quality import QualityConfig, rules_of
+from data.quality.rules import QualityConfig, rules_of
 from data.shards import ShardWriter, count_rows, read_shards
 from tasks.params import Params
 from tasks.stage import Context, Result, run

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from data.dedup import exact_key
+from data.dedup.exact import exact_key
 from data.errors import DaymillError
-from data.quality import QualityConfig, judge, rules_of
+from data.quality.rules import QualityConfig, judge, rules_of
 from data.samples.synthetic import NOISE_KINDS, TRUTH, make_synthetic
 
 RECORDS = 3000

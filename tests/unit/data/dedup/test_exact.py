@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data.dedup import Decisions, Member, OnLabelConflict, exact_duplicates, exact_key
+from data.dedup.exact import Decisions, Member, OnLabelConflict, exact_duplicates, exact_key
 
 Row = tuple[str, str, str | None]  # id, text, label
 
