@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data.quality import Profile, QualityConfig, judge, rules_of
+from data.quality.rules import Profile, QualityConfig, judge, rules_of
 
 OFF = QualityConfig(**{field.name: None for field in fields(QualityConfig)})
 NOTE = "The patient was seen on Monday and feels much better than in the week before."
