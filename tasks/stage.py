@@ -22,7 +22,7 @@ from pydantic import BaseModel
 from data.errors import DaymillError
 from tasks.code import fresh_fingerprint
 from tasks.params import ParamsError, load
-from tasks.parent import end_with_parent
+from data.parent import end_with_parent
 from tasks.pipeline_file import stage_file
 from tasks.progress import Progress
 

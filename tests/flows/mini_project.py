@@ -16,7 +16,7 @@ REPOSITORY = Path(__file__).parents[2]
 
 STAGE = """
 import json, os, pathlib, subprocess, sys, time
-from tasks.parent import end_with_parent
+from data.parent import end_with_parent
 
 end_with_parent()
 name, source, target = sys.argv[1:]
