@@ -124,6 +124,7 @@ def main(params: Finetune, ctx: Context) -> Result:
         "tokens_per_s": round(history.tokens_per_s),
         "computed_in": history.choice,
         "unlabelled_train_rows": unlabelled,
+        "weighted_train_rows": int((data.train.weights != 1).sum()) if data.train.weights is not None else 0,
         "evaluations": history.evaluations,
     }
     with ctx.out(OUT / "report.json") as path:

@@ -100,6 +100,7 @@ class RowBatch:
     mask: Tensor  # [B, T]
     labels: Tensor  # [B]
     teacher: Tensor | None  # [B, C]
+    weights: Tensor | None = None  # [B]
 
 
 def train_classifier(
@@ -119,10 +120,13 @@ def train_classifier(
 
     `teacher` is a frozen classifier or its logits [N, C] for the train rows; `distill` says how to follow it.
     `on_step(step, steps)` runs before each update. `state` names a file for exact resume after a kill, saved at
-    every evaluation. Rows without a label must be dropped before. Raises DaymillError without rows.
+    every evaluation. Rows without a label must be dropped before. A row's weight multiplies all of its losses; `valid`
+    is judged unweighted, a row a record. Raises DaymillError without rows, or where all weigh nothing.
     """
     if not len(train):
         raise DaymillError("no labelled rows to train on")
+    if train.weights is not None and not train.weights.any():
+        raise DaymillError(f"all {len(train)} labelled rows have weight 0; there is nothing to learn from")
     keep_freed_memory()
     torch.manual_seed(config.seed)
     job = Job(model, train, config, teacher, distill)
@@ -228,6 +232,7 @@ class Job:
             torch.from_numpy(mask),
             torch.from_numpy(self.train.labels[index]),
             None if self.soft is None else self.soft[torch.from_numpy(index)],
+            None if self.train.weights is None else torch.from_numpy(self.train.weights[index]),
         )
 
     def loss_sum(self, batch: RowBatch) -> Tensor:
@@ -238,7 +243,7 @@ class Job:
             else:
                 hidden_BTD = model.backbone.hidden(batch.ids, batch.mask)
                 logits_BC = model.head(model.drop(mean_pool(hidden_BTD, batch.mask)))
-        hard = label_loss_sum(logits_BC, batch.labels, self.config.smoothing, self.class_weights)
+        hard = label_loss_sum(logits_BC, batch.labels, self.config.smoothing, self.class_weights, batch.weights)
         if distill is None:
             return hard
         teacher_BC = batch.teacher
@@ -248,13 +253,19 @@ class Job:
                 goal_BTD = self.teacher.backbone.hidden(batch.ids, batch.mask)
                 teacher_BC = self.teacher.head(mean_pool(goal_BTD, batch.mask))
         assert teacher_BC is not None
-        loss = (1 - distill.weight) * hard + distill.weight * soft_loss_sum(logits_BC, teacher_BC, distill.temperature)
+        soft = soft_loss_sum(logits_BC, teacher_BC, distill.temperature, batch.weights)
+        loss = (1 - distill.weight) * hard + distill.weight * soft
         if hidden_BTD is not None:
             error_BT = F.mse_loss(hidden_BTD.float(), goal_BTD.float(), reduction="none").mean(-1)
-            loss = loss + distill.hidden * mean_pool(error_BT.unsqueeze(-1), batch.mask).sum()
+            error_B = mean_pool(error_BT.unsqueeze(-1), batch.mask).squeeze(-1)
+            loss = loss + distill.hidden * (error_B if batch.weights is None else error_B * batch.weights).sum()
         return loss
 
     def weight(self, batch: RowBatch) -> float:
+        """What a micro-batch counts for: the step divides by the sum of it over its micro-batches."""
+        if batch.weights is not None:
+            weights = batch.weights.double()
+            return float((weights if self.class_weights is None else weights * self.class_weights[batch.labels]).sum())
         if self.class_weights is None:
             return float(len(batch.labels))
         return float(self.class_weights[batch.labels].sum())
@@ -357,6 +368,10 @@ class Swapped:
 
 
 def balanced_weights(rows: Rows) -> Tensor:
-    """Weights [C] inverse to the classes' shares, 1 in the mean over rows."""
-    counts = np.bincount(rows.labels, minlength=len(rows.names)).astype(np.float64)
-    return torch.tensor(len(rows) / (len(counts) * np.maximum(counts, 1)), dtype=torch.float32)
+    """Weights [C] inverse to the classes' shares of what the rows weigh, 1 in the (weighted) mean over rows."""
+    if rows.weights is None:
+        counts = np.bincount(rows.labels, minlength=len(rows.names)).astype(np.float64)
+        return torch.tensor(len(rows) / (len(counts) * np.maximum(counts, 1)), dtype=torch.float32)
+    mass = np.bincount(rows.labels, weights=rows.weights, minlength=len(rows.names))
+    shares = np.divide(mass.sum(), len(mass) * mass, out=np.zeros_like(mass), where=mass > 0)
+    return torch.tensor(shares, dtype=torch.float32)

@@ -73,19 +73,36 @@ def next_token_loss_sum(hidden: Tensor, weight_VD: Tensor, targets: Tensor) -> T
 
 
 def label_loss_sum(
-    logits_NC: Tensor, labels_N: Tensor, smoothing: float = 0.0, class_weights: Tensor | None = None
+    logits_NC: Tensor,
+    labels_N: Tensor,
+    smoothing: float = 0.0,
+    class_weights: Tensor | None = None,
+    row_weights_N: Tensor | None = None,
 ) -> Tensor:
-    """Summed label-smoothed cross-entropy; rows labelled IGNORE count in neither term (pytorch#73205)."""
+    """Summed label-smoothed cross-entropy; rows labelled IGNORE count in neither term (pytorch#73205).
+
+    A row's loss counts `class_weights[its label]` times its entry of `row_weights_N`; what the sum is divided by is
+    the caller's: the same weights, summed over the whole step.
+    """
     real = labels_N != IGNORE
     logits, labels = logits_NC[real].float(), labels_N[real]
     log_p = F.log_softmax(logits, dim=-1)
     hit = -log_p.gather(1, labels[:, None]).squeeze(1)
     loss = (1 - smoothing) * hit - smoothing * log_p.mean(dim=-1)
-    return (loss if class_weights is None else loss * class_weights[labels]).sum()
+    if class_weights is not None:
+        loss = loss * class_weights[labels]
+    if row_weights_N is not None:
+        loss = loss * row_weights_N[real]
+    return loss.sum()
 
 
-def soft_loss_sum(logits_NC: Tensor, teacher_NC: Tensor, temperature: float) -> Tensor:
+def soft_loss_sum(
+    logits_NC: Tensor, teacher_NC: Tensor, temperature: float, row_weights_N: Tensor | None = None
+) -> Tensor:
     """Summed KL(teacher || student) at a temperature, times its square so that gradients keep their scale."""
     student = F.log_softmax(logits_NC.float() / temperature, dim=-1)
     target = F.log_softmax(teacher_NC.float() / temperature, dim=-1)
-    return F.kl_div(student, target, reduction="sum", log_target=True) * temperature**2
+    if row_weights_N is None:
+        return F.kl_div(student, target, reduction="sum", log_target=True) * temperature**2
+    loss = F.kl_div(student, target, reduction="none", log_target=True).sum(-1)
+    return (loss * row_weights_N).sum() * temperature**2

@@ -45,8 +45,8 @@ PARTS = {"train": 240, "valid": 60, "test": 90}
 BAIT = {"ham": "agenda notes", "spam": "winner prize", "scam": "inherit gold"}
 
 
-def write_split(folder: Path, count: int, seed: int, labels: list[str]) -> None:
-    """Records whose label is told by two words; every tenth has none."""
+def write_split(folder: Path, count: int, seed: int, labels: list[str], weighted: bool = False) -> None:
+    """Records whose label is told by two words; every tenth has none, and every fourth weighs half."""
     rng = np.random.default_rng(seed)
     words = ["meeting", "report", "garden", "river", "window", "paper", "stone", "music"]
     chosen = [
@@ -61,8 +61,12 @@ def write_split(folder: Path, count: int, seed: int, labels: list[str]) -> None:
         "source": ["made"] * count,
         "extra": ["{}"] * count,
     }
-    with ShardWriter(folder) as writer:
-        writer.write(pa.table(columns, schema=RECORD_SCHEMA))
+    schema = RECORD_SCHEMA
+    if weighted:
+        schema = schema.append(pa.field("weight", pa.float32()))
+        columns["weight"] = [0.5 if i % 4 == 0 else None for i in range(count)]
+    with ShardWriter(folder, schema) as writer:
+        writer.write(pa.table(columns, schema=schema))
 
 
 def context(name: str, *outs: str) -> Context:
@@ -71,12 +75,14 @@ def context(name: str, *outs: str) -> Context:
     return Context(name, Path.cwd(), work, tuple(Path(out) for out in outs))
 
 
-def run_all(root: Path, monkeypatch: pytest.MonkeyPatch, labels: list[str], **changes: Any) -> dict[str, Any]:
+def run_all(
+    root: Path, monkeypatch: pytest.MonkeyPatch, labels: list[str], weighted: bool = False, **changes: Any
+) -> dict[str, Any]:
     """The report of a run over a made-up corpus with these labels."""
     monkeypatch.chdir(root)
     torch.set_num_threads(1)
     for seed, (part, count) in enumerate(PARTS.items()):
-        write_split(root / "artifacts/split" / part, count, seed, labels)
+        write_split(root / "artifacts/split" / part, count, seed, labels, weighted)
     tokenize(Tokenize(**TOKENIZE), context("tokenize", "artifacts/tokenize"))
     pretrain(Pretrain(**PRETRAIN), context("pretrain", "artifacts/pretrain"))
     finetune(Finetune(**FINETUNE | changes), context("finetune", "artifacts/finetune"))
@@ -107,6 +113,18 @@ def test_from_records_to_a_judged_classifier(tmp_path: Path, monkeypatch: pytest
     assert len(tokens) == PARTS["train"], "rows without a label are learned from too"
     assert list((out / "pretrain/curves/tensorboard").glob("events*"))
     assert (out / "finetune/curves/dvclive/plots/metrics/valid_loss.tsv").exists()
+
+
+def test_weights_of_the_train_records_are_used_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    losses = {}
+    for weighted in (False, True):
+        root = tmp_path / str(weighted)
+        root.mkdir()
+        report = run_all(root, monkeypatch, ["ham", "spam"], weighted=weighted, epochs=2)
+        # 60 of 240 rows weigh half; 12 of these (every twentieth of all) have no label.
+        assert report["weighted_train_rows"] == (48 if weighted else 0)
+        losses[weighted] = report["evaluations"][0]["valid_loss"]
+    assert losses[True] != losses[False]
 
 
 def test_three_labels_are_judged_by_macro_f1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

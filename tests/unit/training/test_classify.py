@@ -85,6 +85,110 @@ def test_micro_batches_give_the_gradient_of_the_whole_step() -> None:
         assert (a - b).abs().max() <= 2e-5 * b.abs().max()
 
 
+def weighted(data: Rows, seed: int = 4) -> Rows:
+    weights = np.random.default_rng(seed).uniform(0, 3, len(data)).astype(np.float32)
+    weights[::7] = 0
+    return replace(data, weights=weights)
+
+
+@pytest.mark.parametrize("balance", [False, True])
+@pytest.mark.parametrize("budget", [20, 32, 64])
+def test_weighted_micro_batches_give_the_gradient_of_the_whole_step(budget: int, balance: bool) -> None:
+    def gradients(budget: int, per_micro_batch: bool = False) -> list[torch.Tensor]:
+        model = fresh(dropout=0.0).double()
+        config = replace(CONFIG, rows=24, max_tokens=budget, balance=balance)
+        job = Job(model, weighted(rows(30)), config, None, None)
+        batches = job.micro_batches(0)
+        assert (len(batches) == 1) == (budget > 1000)
+        if per_micro_batch:  # the mean of means that many trainers ship
+            for batch in batches:
+                (job.loss_sum(batch) / (job.weight(batch) or 1.0) / len(batches)).backward()
+        else:
+            # Clipping would hide a wrong denominator.
+            job.trainer.clip = float("inf")
+            job.trainer.step(batches, job.loss_sum, job.weight, rate=0.0)
+        return [p.grad for p in model.parameters() if p.grad is not None]
+
+    def off(a: list[torch.Tensor], b: list[torch.Tensor]) -> float:
+        return max(float((x - y).abs().max() / y.abs().max()) for x, y in zip(a, b, strict=True))
+
+    whole = gradients(10_000)
+    assert off(gradients(budget), whole) < 1e-5  # the loss itself is in fp32
+    assert off(gradients(budget, per_micro_batch=True), whole) > 1e-3
+
+
+def test_a_weight_of_two_is_the_row_twice_and_a_weight_of_zero_is_no_row() -> None:
+    data = rows(12)
+    twice = replace(data, weights=np.array([2, 0, 1] * 4, dtype=np.float32))
+    copies = data.take([i for i in range(12) for _ in range((2, 0, 1)[i % 3])])
+    found = []
+    for given in (twice, copies, data):
+        model = fresh(dropout=0.0)
+        job = Job(model, given, replace(CONFIG, rows=12, max_tokens=10_000, balance=True), None, None)
+        job.trainer.clip = float("inf")
+        report = job.trainer.step(job.micro_batches(0), job.loss_sum, job.weight, rate=0.0)
+        found.append((report.loss, torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])))
+    (loss, gradient), (expected_loss, expected), (other_loss, other) = found
+    assert loss == pytest.approx(expected_loss, rel=1e-5)
+    assert (gradient - expected).abs().max() < 1e-5 * expected.abs().max()
+    assert loss != pytest.approx(other_loss, rel=1e-3), "rows that all count alike give another loss"
+    assert (gradient - other).abs().max() > 1e-2 * other.abs().max()
+
+
+@pytest.mark.parametrize("hidden", [0.0, 1.0])
+def test_a_row_without_weight_pulls_neither_at_labels_nor_at_the_teacher(hidden: float) -> None:
+    data = replace(rows(16), weights=np.array([1.0] * 8 + [0.0] * 8, dtype=np.float32))
+    torch.manual_seed(3)
+    teacher = Classifier(Transformer(ModelConfig.from_depth(1, 30, max_len=32, causal=False)), 2).eval()
+    gradients = []
+    for given in (data, data.take(range(8))):
+        model = fresh(dropout=0.0)
+        job = Job(model, given, replace(CONFIG, rows=16, max_tokens=10_000), teacher, Distill(hidden=hidden))
+        job.prepare_teacher()
+        job.trainer.clip = float("inf")
+        job.trainer.step(job.micro_batches(0), job.loss_sum, job.weight, rate=0.0)
+        gradients.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
+    assert (gradients[0] - gradients[1]).abs().max() < 1e-5 * gradients[1].abs().max()
+
+
+def test_weights_of_one_train_bit_equal_to_none() -> None:
+    ends = []
+    for weights_ in (None, np.ones(60, dtype=np.float32), np.full(60, 0.5, dtype=np.float32)):
+        model = fresh(dropout=0.3)
+        config = replace(CONFIG, epochs=2, average=0.9)
+        train_classifier(model, replace(rows(60), weights=weights_), config, valid=rows(20, 1))
+        ends.append(weights(model))
+    assert same(ends[0], ends[1])
+    assert same(ends[0], ends[2]), "only the proportions of weights count, and halves are exact"
+
+
+def test_weights_decide_between_labels_that_disagree() -> None:
+    data = rows(160)
+    lied = replace(data, labels=np.where(np.arange(160) % 2 == 0, data.labels, 1 - data.labels))
+    trusted = replace(lied, weights=np.where(np.arange(160) % 2 == 0, 1.9, 0.1).astype(np.float32))
+    right = {}
+    for name, given in (("alike", lied), ("weighted", trusted)):
+        model = fresh()
+        train_classifier(model, given, replace(CONFIG, epochs=6))
+        right[name] = (predict_logits(model, data.tokens).argmax(-1) == data.labels).mean()
+    assert right["weighted"] > 0.9 > right["alike"]
+
+
+def test_rows_that_weigh_nothing_are_an_error() -> None:
+    with pytest.raises(DaymillError, match="weight 0"):
+        train_classifier(fresh(), replace(rows(8), weights=np.zeros(8, dtype=np.float32)), CONFIG)
+
+
+def test_balance_counts_what_rows_weigh() -> None:
+    data = weighted(rows(100))
+    job = Job(fresh(), data, replace(CONFIG, balance=True), None, None)
+    assert job.class_weights is not None and data.weights is not None
+    mass = np.bincount(data.labels, weights=data.weights)
+    totals = job.class_weights.numpy() * mass
+    assert totals[0] == pytest.approx(totals[1])
+    assert totals.sum() == pytest.approx(mass.sum())
+
+
 def test_balance_makes_classes_weigh_alike() -> None:
     data = rows(100)
     job = Job(fresh(), data.take(np.argsort(data.labels)[:70]), replace(CONFIG, balance=True), None, None)
@@ -214,6 +318,7 @@ def test_nothing_to_train_on_is_an_error() -> None:
 
 
 def test_rows_without_labels_are_set_aside() -> None:
-    data = rows(5)
+    data = replace(rows(5), weights=np.arange(5, dtype=np.float32))
     data.labels[[1, 3]] = IGNORE
     assert data.labelled().ids == ["0", "2", "4"]
+    assert data.labelled().weights.tolist() == [0, 2, 4]  # type: ignore[union-attr]

@@ -75,6 +75,23 @@ def test_smoothing_leaves_unlabelled_rows_out_of_both_terms() -> None:
     assert label_loss_sum(logits, torch.full((6,), IGNORE), 0.3).item() == 0
 
 
+def test_row_weights_multiply_the_losses_of_rows() -> None:
+    torch.manual_seed(0)
+    logits, labels, weights = torch.randn(6, 3), torch.tensor([0, IGNORE, 2, 1, 1, IGNORE]), torch.rand(6) * 3
+    classes = torch.tensor([1.0, 2.0, 0.5])
+    for smoothing in (0.0, 0.2):
+        alone = [label_loss_sum(logits[i : i + 1], labels[i : i + 1], smoothing, classes) for i in range(6)]
+        ours = label_loss_sum(logits, labels, smoothing, classes, weights)
+        assert ours.item() == pytest.approx(sum(float(w * loss) for w, loss in zip(weights, alone)), rel=1e-5)
+    teacher = torch.randn(6, 3)
+    alone = [soft_loss_sum(logits[i : i + 1], teacher[i : i + 1], 2.0) for i in range(6)]
+    ours = soft_loss_sum(logits, teacher, 2.0, weights)
+    assert ours.item() == pytest.approx(sum(float(w * loss) for w, loss in zip(weights, alone)), rel=1e-5)
+    assert soft_loss_sum(logits, teacher, 2.0, torch.ones(6)).item() == pytest.approx(
+        soft_loss_sum(logits, teacher, 2.0).item(), rel=1e-6
+    )
+
+
 def test_a_student_equal_to_its_teacher_has_no_soft_loss() -> None:
     logits = torch.randn(4, 3)
     assert soft_loss_sum(logits, logits, 2.0).item() == pytest.approx(0, abs=1e-6)
