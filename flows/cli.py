@@ -90,6 +90,20 @@ def parser() -> argparse.ArgumentParser:
     kind.add_argument("--out", type=Path, default=None, metavar="FOLDER", help="default: input/synthetic")
     kind.set_defaults(command=sample_synthetic)
 
+    sub = add("why", why, "tell a record's whole story: where it came from, what each rule measured, where it went")
+    sub.add_argument("record", metavar="ID", help="or SOURCE:LINE, such as notes.jsonl:17, for a record without an id")
+    sub.add_argument("--text", action="store_true", help="print its text and labels too")
+    sub.add_argument("--json", action="store_true", help="as one JSON line")
+
+    sub = add("ledger", ledger, "count records by stage, level, rule and source, and check that none is lost")
+    sub.add_argument("--stage", metavar="STAGE", help="only this stage")
+    sub.add_argument("--rule", metavar="RULE", help="only what this rule decided")
+    sub.add_argument("--source", metavar="FILE", help="only records of this file")
+    sub.add_argument("--samples", type=int, default=0, metavar="N", help="ids of N records a rule")
+    sub.add_argument("--text", action="store_true", help="print the texts of the samples too")
+    sub.add_argument("--json", action="store_true", help="as one JSON line")
+    sub.add_argument("--csv", type=Path, metavar="FILE", help="write the counts there too")
+
     sub = add("up", up, "run the Prefect server with the pipeline's form until Ctrl-C")
     sub.add_argument("--port", type=int, default=UI_PORT, help=f"of the UI (default {UI_PORT})")
 
@@ -189,6 +203,19 @@ def progress(label: str, total: int, unit: str) -> Iterator[Callable[[int, int],
 
     with Progress(label, total, unit) as bar:
         yield lambda done, _: bar.advance(done - bar.done)
+
+
+def why(arguments: argparse.Namespace) -> int:
+    from flows.ledgers import show_why
+
+    return show_why(arguments.record, arguments.json, arguments.text)
+
+
+def ledger(arguments: argparse.Namespace) -> int:
+    from flows.ledgers import show_ledger
+
+    given = arguments
+    return show_ledger(given.stage, given.rule, given.source, given.samples, given.text, given.json, given.csv)
 
 
 def up(arguments: argparse.Namespace) -> int:

@@ -1,0 +1,300 @@
+"""A record's whole story, told from what the stages wrote: where it came from, what each rule measured, where it went.
+
+Nothing is computed anew. Measures come from the score stage and are held against the thresholds as they are now, so the
+story says which numbers would have kept a record, and whether they already would. Texts and labels are told only when
+asked for.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from data.errors import DaymillError
+from data.lookup import find_rows, nearest, rows_at, rows_with
+
+Row = dict[str, Any]
+
+MAX_PARTNERS = 1_000  # partners that are told of; `count` says how many there are
+DIGITS = 6  # significant ones of a threshold that would keep a record
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """One rule as it stands in the parameters: a record stays while its measure is on the right side."""
+
+    rule: str
+    measure: str  # column of the measures
+    limit: float
+    at_least: bool
+    knob: str  # the parameter's full name
+
+    def holds(self, value: float | None) -> bool:
+        """A measure that a text does not have (no words, no mean length) breaks no rule."""
+        return value is None or (value >= self.limit if self.at_least else value <= self.limit)
+
+    def would_keep(self, value: float) -> str:
+        """What the parameter would have to be; rounded to the keeping side."""
+        return f"{self.knob} {'<=' if self.at_least else '>='} {outward(value, up=not self.at_least)}"
+
+
+@dataclass(frozen=True)
+class Places:
+    """What the stages write; one that has not run has none of it."""
+
+    ingested: Path  # ledger
+    quarantine: Path
+    records: Path
+    measures: Path
+    pairs: Path
+    cleaned: Path  # ledger
+    kept: Path
+    review: Path
+    divided: Path  # ledger of the split
+
+    def not_run(self) -> list[str]:
+        stages = {"score": self.measures, "clean": self.cleaned, "split": self.divided}
+        return [stage for stage, path in stages.items() if not path.exists()]
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The parameters that a story is held against."""
+
+    thresholds: Sequence[Threshold] = ()
+    near: float | None = None  # similarity from which near duplicates merge
+    near_knob: str = ""
+    advice: Mapping[str, str] | None = (
+        None  # rule -> what would have kept a record, where no threshold of a measure did
+    )
+
+
+def tell(wanted: str, places: Places, rules: Rules, with_text: bool = False) -> dict[str, Any]:
+    """The story of a record, by its id or by its place `SOURCE:LINE` (or `SOURCE`, a file that was refused whole).
+
+    Keys: id, origin, also (other input records that claimed the id), not_run, and of each stage that knows the record
+    ingest, measures, rules, partners, clean, review, split; text and label with `with_text`. Raises DaymillError for an
+    unknown record, naming the nearest ids.
+    """
+    origins = rows_with(places.ingested, wanted, "id") or at_place(wanted, places.ingested)
+    if not origins:
+        raise DaymillError(unknown(wanted, places.ingested))
+    origin = next((row for row in origins if row["verdict"] != "quarantined"), origins[0])
+    story: dict[str, Any] = {
+        "id": origin["id"],
+        "origin": {name: origin[name] for name in ("source", "line", "offset")},
+        "ingest": decision(origin, rules),
+        "also": [pick(row, "source", "line", "offset", "verdict", "rule", "note") for row in origins if row != origin],
+        "not_run": places.not_run(),
+    }
+    if origin["verdict"] == "quarantined":
+        story["ingest"] |= refused(origin, places.quarantine, with_text)
+        return story
+    return story | later(origin["id"], places, rules, with_text)
+
+
+def later(row_id: str, places: Places, rules: Rules, with_text: bool) -> dict[str, Any]:
+    """What the stages after ingest say of a record."""
+    story: dict[str, Any] = {}
+    if places.measures.exists():
+        measured = one(rows_with(places.measures, row_id, "id", limit=1))
+        if measured is None:
+            story["unknown_to"] = ["score"]
+        else:
+            story["measures"] = {name: value for name, value in measured.items() if name != "id"}
+            story["rules"] = [held(threshold, measured) for threshold in rules.thresholds]
+    cleaned = one(rows_with(places.cleaned, row_id, "id", limit=1)) if places.cleaned.exists() else None
+    if places.cleaned.exists() and cleaned is None:
+        story.setdefault("unknown_to", []).append("clean")
+    if places.pairs.exists():
+        story["partners"] = partners(row_id, cleaned, places, rules)
+    if cleaned is not None:
+        story["clean"] = decision(cleaned, rules) | verdict_now(cleaned, story.get("rules"))
+        story["clean"]["stands_for"] = [
+            pick(row, "id", "rule", "similarity")
+            for row in rows_with(places.cleaned, row_id, "partner", limit=MAX_PARTNERS)
+            if row["verdict"] == "dropped"
+        ]
+        story["review"] = reviewed(row_id, places.review, with_text)
+        kept = one(rows_with(places.kept, row_id, "id", limit=1)) if cleaned["verdict"] != "dropped" else None
+        if kept is not None:
+            story["clean"] |= {name: kept[name] for name in ("cluster", "weight") if name in kept}
+    if places.divided.exists() and (cleaned is None or cleaned["verdict"] != "dropped"):
+        divided = one(rows_with(places.divided, row_id, "id", limit=1))
+        if divided is None:
+            story.setdefault("unknown_to", []).append("split")
+        else:
+            part = divided["note"] if divided["verdict"] == "kept" else None
+            story["split"] = decision(divided, rules) | {"part": part, "note": None}
+    if with_text:
+        found = one(rows_with(places.records, row_id, "id", columns=["text", "label"], limit=1))
+        story |= {"text": found and found["text"], "label": found and found["label"]}
+    return story
+
+
+def at_place(wanted: str, ledger: Path) -> list[Row]:
+    """Rows of `SOURCE:LINE`, or of a file that was refused whole. Raises DaymillError where several files are meant."""
+    source, colon, line = wanted.rpartition(":")
+    found = (
+        rows_at(ledger, source, int(line)) if colon and source and line.isdecimal() else rows_at(ledger, wanted, None)
+    )
+    sources = sorted({row["source"] for row in found})
+    if len(sources) > 1:
+        listed = ", ".join(sources[:5]) + (f" and {len(sources) - 5} more" if len(sources) > 5 else "")
+        raise DaymillError(f"{wanted!r} can be in {len(sources)} files ({listed}); name the folder too")
+    return found
+
+
+def unknown(wanted: str, ledger: Path) -> str:
+    near = nearest(ledger, wanted)
+    hint = f"; the nearest ids: {', '.join(near)}" if near else ""
+    return (
+        f"no record {wanted!r} came in{hint} (a record without an id: `daymill why FILE:LINE`, "
+        "such as notes.jsonl:17; counts by file: `daymill ledger`)"
+    )
+
+
+def decision(row: Row, rules: Rules) -> dict[str, Any]:
+    """A ledger's row as a part of the story, with what would have kept the record where no threshold says it."""
+    told = pick(row, "verdict", "rule", "score", "partner", "similarity", "note")
+    if row["verdict"] in ("dropped", "quarantined"):
+        told["would_keep"] = []
+        if advice := (rules.advice or {}).get(row["rule"]):
+            told["would_keep"].append(advice)
+        if row["rule"] == "near_duplicate" and row["similarity"] is not None and row["similarity"] < 1:
+            told["would_keep"].append(f"{rules.near_knob} > {outward(row['similarity'], up=True)}")
+        limit = next((t for t in rules.thresholds if t.rule == row["rule"]), None)
+        if limit is not None and row["score"] is not None:
+            told["would_keep"].append(limit.would_keep(row["score"]))
+    return told
+
+
+def verdict_now(cleaned: Row, held_rules: list[dict[str, Any]] | None) -> dict[str, Any]:
+    """Where the parameters were edited after the stage ran: which rules would drop the record now, as thresholds go."""
+    if held_rules is None:
+        return {}
+    broken = [entry["rule"] for entry in held_rules if not entry["holds"]]
+    by_threshold = any(entry["rule"] == cleaned["rule"] for entry in held_rules) and cleaned["verdict"] == "dropped"
+    changed = bool(broken) if cleaned["verdict"] != "dropped" else by_threshold and not broken
+    return {"changed_since": changed, "broken_now": broken} if changed else {}
+
+
+def held(threshold: Threshold, measured: Row) -> dict[str, Any]:
+    """One rule against the record's measure. Raises DaymillError where the measures lack the rule's column."""
+    if threshold.measure not in measured:
+        raise DaymillError(
+            f"{threshold.rule}: the measures have no column {threshold.measure}; run `daymill run --until clean`, "
+            "so that they are taken by this version"
+        )
+    value = measured[threshold.measure]
+    holds = threshold.holds(value)
+    return {
+        "rule": threshold.rule,
+        "limit": threshold.limit,
+        "measure": threshold.measure,
+        "value": value,
+        "holds": holds,
+        "would_keep": None if holds else threshold.would_keep(value),
+    }
+
+
+def partners(row_id: str, cleaned: Row | None, places: Places, rules: Rules) -> dict[str, Any]:
+    """Near duplicates of a record, most similar first, and what became of each pair."""
+    pairs = rows_with(places.pairs, row_id, "a_id", "b_id")
+    sides = [(pair["b_id"] if pair["a_id"] == row_id else pair["a_id"], pair) for pair in pairs]
+    sides.sort(key=lambda side: (-side[1]["similarity"], side[0]))
+    shown = sides[:MAX_PARTNERS]
+    fates = rows_by_id(places.cleaned, [other for other, _ in shown]) if places.cleaned.exists() else {}
+    told = [
+        {
+            "id": other,
+            "similarity": pair["similarity"],
+            "veto": pair["veto"],
+            "fate": fate(row_id, cleaned, other, fates.get(other), pair, rules),
+        }
+        for other, pair in shown
+    ]
+    return {"count": len(sides), "pairs": told}
+
+
+def fate(row_id: str, cleaned: Row | None, other: str, others: Row | None, pair: Row, rules: Rules) -> str:
+    """What a pair came to: kept apart by a veto or the threshold, merged, or settled by another decision first."""
+    if pair["veto"] is not None:
+        return f"kept apart: {pair['veto']} differs"
+    if rules.near is not None and pair["similarity"] < rules.near:
+        return f"kept apart: below {rules.near_knob} {rules.near:g}"
+    if cleaned is None or others is None:
+        return "similar enough to merge"
+    if cleaned["verdict"] == "dropped" and cleaned["partner"] == other:
+        return "this record went to it"
+    if others["verdict"] == "dropped" and others["partner"] == row_id:
+        return "it went to this record"
+    for name, row in (("this record", cleaned), ("it", others)):
+        if row["verdict"] == "dropped":
+            went = f" ({row['partner']})" if row["partner"] else ""
+            return f"{name} was dropped by {row['rule']}{went}"
+    return "both kept"
+
+
+def reviewed(row_id: str, review: Path, with_text: bool) -> dict[str, Any] | None:
+    """The record's line in the review file of suspected labels, or None. Labels are told with the text only."""
+    if not review.exists():
+        return None
+    with review.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            if row.get("id") == row_id:
+                labels = ("given", "suggested", "text", "label")
+                return {str(name): value for name, value in row.items() if with_text or name not in labels}
+    return None
+
+
+def refused(origin: Row, quarantine: Path, with_text: bool) -> dict[str, Any]:
+    """Size, and with the text the first bytes, of a quarantined record."""
+    if not quarantine.exists():
+        return {}
+    with quarantine.open("rb") as file:
+        for line in file:
+            entry = json.loads(line)
+            if (entry["source"], entry["line"], entry["offset"]) == (
+                origin["source"],
+                origin["line"],
+                origin["offset"],
+            ):
+                raw = base64.b64decode(entry["raw"])
+                told = {"bytes": entry["bytes"], "bytes_stored": len(raw)}
+                return told | ({"raw": raw.decode("utf-8", "backslashreplace")} if with_text else {})
+    return {}
+
+
+def rows_by_id(path: Path, ids: Iterable[str]) -> dict[str, Row]:
+    wanted = pa.array(sorted(set(ids)), pa.string())
+    if not len(wanted):
+        return {}
+    found = find_rows(path, ["id"], lambda keys: pc.is_in(keys["id"], value_set=wanted))
+    return {row["id"]: row for row in found}
+
+
+def outward(value: float, up: bool) -> str:
+    """A number in few digits that is not on the wrong side of the measured one."""
+    if float(value).is_integer():
+        return f"{int(value)}"
+    scale = 10.0 ** (DIGITS - 1 - math.floor(math.log10(abs(value))))
+    rounded = (math.ceil if up else math.floor)(value * scale) / scale
+    return f"{rounded:.{DIGITS}g}"
+
+
+def pick(row: Row, *names: str) -> Row:
+    return {name: row[name] for name in names}
+
+
+def one(rows: list[Row]) -> Row | None:
+    return rows[0] if rows else None
