@@ -1,0 +1,95 @@
+"""Two ways to tell the target from the pool, both linear in hashed n-grams: a score a text, higher where it is nearer.
+
+`ngram` follows DSIR (Xie et al. 2023, Data Selection for Language Models via Importance Resampling): the log-likelihood
+ratio of two bags of hashed n-grams. `discriminator` is a logistic regression between the two sets of texts. Scores are
+means over a text's n-grams, so a long text is not more of anything for being long; data/adapt/ratios.py makes density
+ratios of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_matrix, diags
+from sklearn.linear_model import LogisticRegression
+
+Method = Literal["discriminator", "ngram"]
+
+# Texts' worth of n-grams that the pool's distribution counts for beside the target's own; the data choose one.
+PRIORS = (100.0, 300.0, 1_000.0, 3_000.0, 10_000.0, 30_000.0, 100_000.0)
+REGULARIZATION = 10.0  # inverse strength of the penalty, on rows of length 1
+NEGATIVES = 2_000  # texts of the pool that a discriminator learns from: more change nothing against 200 of the target
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """score = (row / norm of the row) @ vector + offset; `scale` weighs the columns before the norm is taken."""
+
+    vector: NDArray[np.float64]
+    offset: float
+    norm: Literal["l1", "l2"]
+    scale: NDArray[np.float64] | None = None
+
+    def scores(self, rows: csr_matrix) -> NDArray[np.float64]:
+        """float64 [texts]; 0 for a text without n-grams."""
+        scaled = rows if self.scale is None else rows @ diags(self.scale)
+        sums = scaled @ self.vector
+        norms = np.asarray(scaled.sum(axis=1)).ravel() if self.norm == "l1" else lengths(scaled)
+        there = norms > 0
+        return np.where(there, sums / np.where(there, norms, 1) + self.offset, 0.0)
+
+
+def fit(method: Method, target: csr_matrix, pool: csr_matrix) -> Scorer:
+    """A scorer from rows of both sides, each [texts, buckets] of data/adapt/features.ngram_rows."""
+    return fit_ngram(target, pool) if method == "ngram" else fit_discriminator(target, pool[:NEGATIVES])
+
+
+def fit_ngram(target: csr_matrix, pool: csr_matrix) -> Scorer:
+    """log p_target / p_pool of each bucket.
+
+    Twenty texts fill few buckets, so p_target is their counts on top of the pool's distribution (a Dirichlet prior),
+    as strong as predicts each target text best from the others.
+    """
+    background = np.asarray(pool.sum(axis=0), np.float64).ravel()
+    background = (background + 1e-2) / (background.sum() + 1e-2 * len(background))
+    counts = np.asarray(target.sum(axis=0), np.float64).ravel()
+    prior = max(PRIORS, key=lambda strength: left_out_likelihood(target, counts, background, strength))
+    smoothed = (counts + prior * background) / (counts.sum() + prior)
+    return Scorer(np.log(smoothed / background), 0.0, "l1")
+
+
+def left_out_likelihood(
+    target: csr_matrix, counts: NDArray[np.float64], background: NDArray[np.float64], prior: float
+) -> float:
+    """Log likelihood of every target text under the counts of the others."""
+    totals = np.asarray(target.sum(axis=1), np.float64).ravel()
+    rows = np.repeat(np.arange(target.shape[0]), np.diff(target.indptr))
+    columns, own = target.indices, target.data.astype(np.float64)
+    others = np.maximum(counts[columns] - own, 0) + prior * background[columns]
+    return float(np.sum(own * (np.log(others) - np.log(counts.sum() - totals[rows] + prior))))
+
+
+def fit_discriminator(target: csr_matrix, pool: csr_matrix) -> Scorer:
+    """The log odds of a logistic regression on TF-IDF rows of length 1, both sides weighing the same."""
+    seen = np.asarray((pool > 0).sum(axis=0), np.float64).ravel()
+    scale = np.log((1 + pool.shape[0]) / (1 + seen)) + 1
+    both = stack(target, pool) @ diags(scale)
+    norms = lengths(both)
+    rows = diags(1 / np.where(norms > 0, norms, 1)) @ both
+    sides = np.concatenate([np.ones(target.shape[0]), np.zeros(pool.shape[0])])
+    model = LogisticRegression(C=REGULARIZATION, class_weight="balanced", solver="lbfgs", max_iter=200, tol=1e-3)
+    model.fit(rows, sides)
+    return Scorer(model.coef_[0].astype(np.float64), float(model.intercept_[0]), "l2", scale)
+
+
+def lengths(rows: csr_matrix) -> NDArray[np.float64]:
+    return np.sqrt(np.asarray(rows.multiply(rows).sum(axis=1), np.float64).ravel())
+
+
+def stack(above: csr_matrix, below: csr_matrix) -> csr_matrix:
+    from scipy.sparse import vstack
+
+    return csr_matrix(vstack([above, below], format="csr"))
