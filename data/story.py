@@ -10,9 +10,9 @@ from __future__ import annotations
 import base64
 import csv
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from pathlib import Path
 from typing import Any
 
@@ -105,18 +105,22 @@ def tell(wanted: str, places: Places, rules: Rules, with_text: bool = False) -> 
 def later(row_id: str, places: Places, rules: Rules, with_text: bool) -> dict[str, Any]:
     """What the stages after ingest say of a record."""
     story: dict[str, Any] = {}
+    measured = None
     if places.measures.exists():
         measured = one(rows_with(places.measures, row_id, "id", limit=1))
         if measured is None:
             story["unknown_to"] = ["score"]
         else:
-            story["measures"] = {name: value for name, value in measured.items() if name != "id"}
+            story["measures"] = {
+                n: value for n, value in measured.items() if n != "id" and not isinstance(value, bytes)
+            }
             story["rules"] = [held(threshold, measured) for threshold in rules.thresholds]
     cleaned = one(rows_with(places.cleaned, row_id, "id", limit=1)) if places.cleaned.exists() else None
     if places.cleaned.exists() and cleaned is None:
         story.setdefault("unknown_to", []).append("clean")
     if places.pairs.exists():
-        story["partners"] = partners(row_id, cleaned, places, rules)
+        key = measured.get("exact_key") if measured else None
+        story["partners"] = partners(row_id, key, cleaned, places, rules)
     if cleaned is not None:
         story["clean"] = decision(cleaned, rules) | verdict_now(cleaned, story.get("rules"))
         story["clean"]["stands_for"] = [
@@ -207,31 +211,65 @@ def held(threshold: Threshold, measured: Row) -> dict[str, Any]:
     }
 
 
-def partners(row_id: str, cleaned: Row | None, places: Places, rules: Rules) -> dict[str, Any]:
-    """Near duplicates of a record, most similar first, and what became of each pair."""
-    pairs = rows_with(places.pairs, row_id, "a_id", "b_id")
-    sides = [(pair["b_id"] if pair["a_id"] == row_id else pair["a_id"], pair) for pair in pairs]
+def partners(row_id: str, key: bytes | None, cleaned: Row | None, places: Places, rules: Rules) -> dict[str, Any]:
+    """Near duplicates of a record, most similar first, and what became of each pair.
+
+    Pairs were verified between one record of each text, so those of its equals (same exact key) count too, and a
+    partner that gave way to an equal is told by the one that stayed for it.
+    """
+    own = equals(row_id, key, places.measures)
+    asked = pa.array(sorted(own), pa.string())
+    pairs = find_rows(
+        places.pairs,
+        ["a_id", "b_id"],
+        lambda keys: pc.or_kleene(*(pc.is_in(keys[name], value_set=asked) for name in ("a_id", "b_id"))),
+    )
+    sides = [(pair["b_id"] if pair["a_id"] in own else pair["a_id"], pair) for pair in pairs]
     sides.sort(key=lambda side: (-side[1]["similarity"], side[0]))
-    shown = sides[:MAX_PARTNERS]
-    fates = rows_by_id(places.cleaned, [other for other, _ in shown]) if places.cleaned.exists() else {}
+    others = {other: other for other, _ in sides[:MAX_PARTNERS]}
+    fates: dict[str, Row] = {}
+    if places.cleaned.exists():
+        found = rows_by_id(places.cleaned, others)
+        others |= {other: row["partner"] for other, row in found.items() if row["rule"] == "exact_duplicate"}
+        fates = found | rows_by_id(places.cleaned, set(others.values()) - found.keys())
+    labels = {i: row["label"] for i, row in rows_by_id(places.records, {row_id, *others.values()}, ["label"]).items()}
     told = [
         {
-            "id": other,
+            "id": others[other],
             "similarity": pair["similarity"],
             "veto": pair["veto"],
-            "fate": fate(row_id, cleaned, other, fates.get(other), pair, rules),
+            "fate": fate(row_id, others[other], pair, cleaned, fates, labels, rules),
         }
-        for other, pair in shown
+        for other, pair in sides[:MAX_PARTNERS]
     ]
     return {"count": len(sides), "pairs": told}
 
 
-def fate(row_id: str, cleaned: Row | None, other: str, others: Row | None, pair: Row, rules: Rules) -> str:
+def equals(row_id: str, key: bytes | None, measures: Path) -> set[str]:
+    """The record and those whose normalized text is equal."""
+    if key is None:
+        return {row_id}
+    same = find_rows(
+        measures, ["exact_key"], lambda keys: pc.equal(keys["exact_key"], pa.scalar(key, pa.binary(16))), ["id"]
+    )
+    return {row_id, *(row["id"] for row in same)}
+
+
+def fate(
+    row_id: str,
+    other: str,
+    pair: Row,
+    cleaned: Row | None,
+    fates: Mapping[str, Row],
+    labels: Mapping[str, str | None],
+    rules: Rules,
+) -> str:
     """What a pair came to: kept apart by a veto or the threshold, merged, or settled by another decision first."""
     if pair["veto"] is not None:
         return f"kept apart: {pair['veto']} differs"
     if rules.near is not None and pair["similarity"] < rules.near:
         return f"kept apart: below {rules.near_knob} {rules.near:g}"
+    others = fates.get(other)
     if cleaned is None or others is None:
         return "similar enough to merge"
     if cleaned["verdict"] == "dropped" and cleaned["partner"] == other:
@@ -240,9 +278,10 @@ def fate(row_id: str, cleaned: Row | None, other: str, others: Row | None, pair:
         return "it went to this record"
     for name, row in (("this record", cleaned), ("it", others)):
         if row["verdict"] == "dropped":
-            went = f" ({row['partner']})" if row["partner"] else ""
-            return f"{name} was dropped by {row['rule']}{went}"
-    return "both kept"
+            to = f", to {row['partner']}" if row["partner"] else ""
+            return f"{name} was dropped by {row['rule']}{to}"
+    mine, its = labels.get(row_id), labels.get(other)
+    return "kept apart: their labels contradict" if mine != its and None not in (mine, its) else "both kept"
 
 
 def reviewed(row_id: str, review: Path, with_text: bool) -> dict[str, Any] | None:
@@ -275,11 +314,12 @@ def refused(origin: Row, quarantine: Path, with_text: bool) -> dict[str, Any]:
     return {}
 
 
-def rows_by_id(path: Path, ids: Iterable[str]) -> dict[str, Row]:
+def rows_by_id(path: Path, ids: Iterable[str], columns: list[str] | None = None) -> dict[str, Row]:
     wanted = pa.array(sorted(set(ids)), pa.string())
     if not len(wanted):
         return {}
-    found = find_rows(path, ["id"], lambda keys: pc.is_in(keys["id"], value_set=wanted))
+    columns = columns and ["id", *columns]
+    found = find_rows(path, ["id"], lambda keys: pc.is_in(keys["id"], value_set=wanted), columns)
     return {row["id"]: row for row in found}
 
 
@@ -287,9 +327,10 @@ def outward(value: float, up: bool) -> str:
     """A number in few digits that is not on the wrong side of the measured one."""
     if float(value).is_integer():
         return f"{int(value)}"
-    scale = 10.0 ** (DIGITS - 1 - math.floor(math.log10(abs(value))))
-    rounded = (math.ceil if up else math.floor)(value * scale) / scale
-    return f"{rounded:.{DIGITS}g}"
+    exact = Decimal(value)
+    last = Decimal(1).scaleb(exact.adjusted() - DIGITS + 1)
+    rounded = exact.quantize(last, ROUND_CEILING if up else ROUND_FLOOR)
+    return f"{rounded.normalize():f}"
 
 
 def pick(row: Row, *names: str) -> Row:

@@ -134,4 +134,4 @@ def level_of(stage: str, rule: str) -> str:
     return LEVELS.get(rule.split("_")[0], "quality")
 
 
-LEVELS: Mapping[str, str] = {"review": "labels", "label": "labels", "domain": "domain", "bias": "bias"}
+LEVELS: Mapping[str, str] = {"reviewed": "labels", "domain": "domain", "bias": "bias"}

@@ -26,7 +26,7 @@ ADVICE = {
     "label_conflict": "clean.on_label_conflict: majority, or labels that agree",
     "straddles": "the other value of split.keep, which drops the records on the other side instead",
     "undated": "split.undated: train, or a date",
-    "review": "another decision in its line of the review file",
+    "reviewed": "another decision in its line of the review file",
 }
 
 
