@@ -327,7 +327,7 @@ def outward(value: float, up: bool) -> str:
     """A number in few digits that is not on the wrong side of the measured one."""
     if float(value).is_integer():
         return f"{int(value)}"
-    exact = Decimal(value)
+    exact = Decimal(repr(value))  # the fewest digits that are this number
     last = Decimal(1).scaleb(exact.adjusted() - DIGITS + 1)
     rounded = exact.quantize(last, ROUND_CEILING if up else ROUND_FLOOR)
     return f"{rounded.normalize():f}"
