@@ -10,12 +10,14 @@ from __future__ import annotations
 import base64
 import csv
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -39,8 +41,11 @@ class Threshold:
     knob: str  # the parameter's full name
 
     def holds(self, value: float | None) -> bool:
-        """A measure that a text does not have (no words, no mean length) breaks no rule."""
-        return value is None or (value >= self.limit if self.at_least else value <= self.limit)
+        """As the rules decide: in float32; a measure that a text does not have (no words, no length) breaks none."""
+        if value is None or math.isnan(value):
+            return True
+        measured, limit = np.float32(value), np.float32(self.limit)
+        return bool(measured >= limit if self.at_least else measured <= limit)
 
     def would_keep(self, value: float) -> str:
         """What the parameter would have to be; rounded to the keeping side."""
@@ -122,7 +127,7 @@ def later(row_id: str, places: Places, rules: Rules, with_text: bool) -> dict[st
         key = measured.get("exact_key") if measured else None
         story["partners"] = partners(row_id, key, cleaned, places, rules)
     if cleaned is not None:
-        story["clean"] = decision(cleaned, rules) | verdict_now(cleaned, story.get("rules"))
+        story["clean"] = decision(cleaned, rules, story.get("rules")) | verdict_now(cleaned, story.get("rules"))
         story["clean"]["stands_for"] = [
             pick(row, "id", "rule", "similarity")
             for row in rows_with(places.cleaned, row_id, "partner", limit=MAX_PARTNERS)
@@ -167,18 +172,21 @@ def unknown(wanted: str, ledger: Path) -> str:
     )
 
 
-def decision(row: Row, rules: Rules) -> dict[str, Any]:
-    """A ledger's row as a part of the story, with what would have kept the record where no threshold says it."""
+def decision(row: Row, rules: Rules, held_rules: Sequence[Row] | None = None) -> dict[str, Any]:
+    """A ledger's row as a part of the story, with what would have kept the record: all of it, not one or the other."""
     told = pick(row, "verdict", "rule", "score", "partner", "similarity", "note")
-    if row["verdict"] in ("dropped", "quarantined"):
-        told["would_keep"] = []
-        if advice := (rules.advice or {}).get(row["rule"]):
-            told["would_keep"].append(advice)
-        if row["rule"] == "near_duplicate" and row["similarity"] is not None and row["similarity"] < 1:
-            told["would_keep"].append(f"{rules.near_knob} > {outward(row['similarity'], up=True)}")
-        limit = next((t for t in rules.thresholds if t.rule == row["rule"]), None)
-        if limit is not None and row["score"] is not None:
-            told["would_keep"].append(limit.would_keep(row["score"]))
+    if row["verdict"] not in ("dropped", "quarantined"):
+        return told
+    told["would_keep"] = []
+    if advice := (rules.advice or {}).get(row["rule"]):
+        told["would_keep"].append(advice)
+    if row["rule"] == "near_duplicate" and row["similarity"] is not None and row["similarity"] < 1:
+        told["would_keep"].append(f"{rules.near_knob} > {outward(row['similarity'], up=True)}")
+    limit = next((threshold for threshold in rules.thresholds if threshold.rule == row["rule"]), None)
+    if limit is not None and held_rules is not None:
+        told["would_keep"] += [entry["would_keep"] for entry in held_rules if not entry["holds"]]
+    elif limit is not None and row["score"] is not None:
+        told["would_keep"].append(limit.would_keep(row["score"]))
     return told
 
 

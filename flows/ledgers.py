@@ -124,23 +124,24 @@ def decided(stage: str, told: Mapping[str, Any]) -> Iterator[tuple[str, Text]]:
     if told["note"]:
         line.append(f"; {told['note']}", style="none")
     yield stage, line
-    for remedy in told.get("would_keep", ()):
-        yield "", Text(f"{remedy} would keep it")
+    if told.get("would_keep"):
+        yield "", Text(f"{' and '.join(told['would_keep'])} would keep it")
 
 
 def measured(rules: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Text]]:
-    broken = sum(not entry["holds"] for entry in rules)
-    yield "quality", Text(f"{len(rules) - broken} of {len(rules)} rules hold" if rules else "every rule is off")
-    for entry in rules:
-        value = "nothing to measure" if entry["value"] is None else f"measured {shown(entry['value'])}"
-        line = Text(f"{entry['rule']} {shown(entry['limit'])}: {value}", style="" if entry["holds"] else "red")
-        if not entry["holds"]:
-            line.append(f"; {entry['would_keep']} would keep it", style="none")
-        yield "", line
+    """Broken rules on a line each, the others one after another."""
+    broken = [entry for entry in rules if not entry["holds"]]
+    yield "quality", Text(f"{len(rules) - len(broken)} of {len(rules)} rules hold" if rules else "every rule is off")
+    for entry in broken:
+        line = Text(f"{entry['rule']} {shown(entry['limit'])}: measured {shown(entry['value'])}", style="red")
+        yield "", line.append(f"; {entry['would_keep']} would keep it", style="none")
+    held = [f"{entry['rule']} {shown(entry['limit'])}: {shown(entry['value'])}" for entry in rules if entry["holds"]]
+    if held:
+        yield "", Text(", ".join(held), style="dim")
 
 
 def shown(value: Any) -> str:
-    return str(value) if isinstance(value, str) else f"{value:.6g}"
+    return "none" if value is None else value if isinstance(value, str) else f"{value:.6g}"
 
 
 def near(partners: Mapping[str, Any]) -> Iterator[tuple[str, Text]]:

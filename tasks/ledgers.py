@@ -51,12 +51,12 @@ def places(root: Path) -> Places:
 
 def rules(root: Path) -> Rules:
     """The parameters as they are now. Raises ParamsError for a params.yaml that the stage would refuse."""
-    from data.quality.rules import AtLeast, QualityConfig, rules_of
+    from data.quality.rules import QualityConfig, rules_of
     from tasks.clean import Clean
 
     params = load("clean", Clean, root / PARAMS_FILE)
     thresholds = [
-        Threshold(rule.rule, rule.measure, rule.threshold, isinstance(rule, AtLeast), f"clean.quality.{rule.rule}")
+        Threshold(rule.rule, rule.measure, rule.threshold, rule.bound == "least", f"clean.quality.{rule.rule}")
         for rule in rules_of(QualityConfig(**params.quality.model_dump()))
     ]
     return Rules(thresholds, advice=ADVICE)

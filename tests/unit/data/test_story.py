@@ -9,6 +9,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -113,7 +114,7 @@ def places(tmp_path: Path) -> Places:
 def test_a_dropped_record_names_every_rule_it_breaks_and_what_would_keep_it(places: Places) -> None:
     story = tell("short", places, RULES)
     assert story["origin"] == {"source": "day/notes.jsonl", "line": 1, "offset": 0}
-    assert story["clean"]["would_keep"] == ["clean.quality.min_words <= 1"]
+    assert story["clean"]["would_keep"] == ["clean.quality.min_words <= 1", "clean.quality.max_symbol_ratio >= 0.71"]
     assert [(rule["rule"], rule["holds"], rule["would_keep"]) for rule in story["rules"]] == [
         ("min_words", False, "clean.quality.min_words <= 1"),
         ("max_symbol_ratio", False, "clean.quality.max_symbol_ratio >= 0.71"),
@@ -149,6 +150,13 @@ def test_what_a_text_does_not_have_breaks_no_rule(places: Places) -> None:
     story = tell("alone", places, RULES)
     assert [rule["holds"] for rule in story["rules"]] == [True, True]
     assert story["partners"] == {"count": 0, "pairs": []}
+
+
+def test_a_threshold_holds_as_the_rules_decide(places: Places) -> None:
+    measured = float(np.float32(0.7))  # a little below 0.7
+    assert Threshold("a", "a", 0.7, True, "k").holds(measured) and Threshold("a", "a", 0.7, False, "k").holds(measured)
+    assert Threshold("a", "a", 0, False, "k").holds(0.0) and not Threshold("a", "a", 0, False, "k").holds(1e-6)
+    assert Threshold("a", "a", 1, True, "k").holds(math.nan)
 
 
 def test_thresholds_that_were_edited_since_are_noticed(places: Places) -> None:
