@@ -1,0 +1,132 @@
+"""Protected differences: what makes two texts different statements however alike their words are.
+
+"Take 5 mg" and "take 50 mg" are one edit apart. A text is read as the ordered sequence of its protected items: numbers
+with units, dates, negation, sides, episodes, drug names, and the user's own words and patterns. Texts whose sequences
+differ never merge; the 64-bit hash of the sequence lets a million texts be compared by buckets.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from data.dedup.items import KINDS, Item, Reader
+from data.dedup.patterns import compile_patterns, compile_words
+from data.dedup.substitution import substituted
+from data.errors import DaymillError
+from data.text import MAIL, URL, normalize
+
+ADDRESS = re.compile(rf"{URL}|<?{MAIL}>?")
+
+
+@dataclass(frozen=True)
+class ProtectConfig:
+    """What must not differ between texts that merge. Raises DaymillError for unknown kinds and bad patterns.
+
+    `words` and `patterns` (regular expressions) are the user's own; both are matched without regard to case, on the
+    text as `data.text.normalize` leaves it. `substitution: strict` also protects every replaced content word.
+    `addresses: ignore` passes over URLs, mail addresses and message ids: what differs there is a tracking id, and two
+    copies of one newsletter are copies. `footers: ignore` passes over the negations of mail footers ("please do not
+    reply to this mail") and over copyright years.
+    """
+
+    kinds: tuple[str, ...] = KINDS
+    words: tuple[str, ...] = ()
+    patterns: tuple[str, ...] = ()
+    substitution: Literal["content", "strict"] = "content"
+    addresses: Literal["ignore", "protect"] = "ignore"
+    footers: Literal["ignore", "protect"] = "ignore"
+
+    def __post_init__(self) -> None:
+        for kind in self.kinds:
+            if kind not in KINDS:
+                raise DaymillError(f"protect.kinds: {kind!r} is no kind; expected some of {', '.join(KINDS)}")
+        for name, allowed in (
+            ("substitution", ("content", "strict")),
+            ("addresses", ("ignore", "protect")),
+            ("footers", ("ignore", "protect")),
+        ):
+            if getattr(self, name) not in allowed:
+                raise DaymillError(f"protect.{name} is {getattr(self, name)!r}; expected {' or '.join(allowed)}")
+        compile_words(self.words)
+        compile_patterns(self.patterns)
+
+
+class Protector:
+    """Reads protected items; cheap to pickle, since only its config travels."""
+
+    def __init__(self, config: ProtectConfig | None = None) -> None:
+        self.config = config or ProtectConfig()
+        self._reader = Reader(frozenset(self.config.kinds), footers=self.config.footers == "protect")
+        self._own = [*compile_words(self.config.words), *compile_patterns(self.config.patterns)]
+
+    def __reduce__(self) -> tuple[Callable[[ProtectConfig], Protector], tuple[ProtectConfig]]:
+        return type(self), (self.config,)
+
+    @property
+    def pairwise(self) -> bool:
+        """Whether the fingerprint does not say everything, so that `veto` must be asked for each pair."""
+        return self.config.substitution == "strict"
+
+    def items(self, text: str) -> list[Item]:
+        """The protected items (kind, canonical value) in the order of the text; the user's own follow the built-in."""
+        normalized = self._without_addresses(normalize(text))
+        items = self._reader.read(normalized)
+        if self._own:
+            items = items + list(self._own_items(normalized))
+        return items
+
+    def fingerprint(self, text: str) -> int:
+        """64 bits (unsigned) that two texts share when their protected items are the same in the same order."""
+        return _digest(self.items(text))
+
+    def veto(self, a: str, b: str) -> str | None:
+        """The kind of the first protected difference of two texts, or None where they may merge."""
+        kind = difference(self.items(a), self.items(b))
+        if kind is None and self.pairwise and substituted(normalize(a), normalize(b)):
+            return "substitution"
+        return kind
+
+    def _without_addresses(self, normalized: str) -> str:
+        if self.config.addresses == "ignore" and ("@" in normalized or "://" in normalized or "www." in normalized):
+            return ADDRESS.sub(" ", normalized)
+        return normalized
+
+    def _own_items(self, normalized: str) -> Iterator[Item]:
+        for kind, pattern in self._own:
+            for found in pattern.finditer(normalized):
+                yield kind, found[0]
+
+
+def difference(a: Sequence[Item], b: Sequence[Item]) -> str | None:
+    """The kind in which two item sequences differ first, None where they are equal.
+
+    The first kind, in the order of the text, whose own items differ: an inserted "no" is named as a negation though
+    it moves every item behind it. "order" where only the order across kinds differs.
+    """
+    if a == b:
+        return None
+    own: dict[str, tuple[list[str], list[str]]] = {}
+    for side, items in enumerate((a, b)):
+        for kind, value in items:
+            own.setdefault(kind, ([], []))[side].append(value)
+    differing = {kind for kind, (left, right) in own.items() if left != right}
+    if not differing:
+        return "order"
+    if len(differing) == 1:
+        return differing.pop()
+    for x, y in zip(a, b, strict=False):
+        if x != y:
+            for kind, _ in (x, y):
+                if kind in differing:
+                    return kind
+    return sorted(differing)[0]
+
+
+def _digest(items: Sequence[Item]) -> int:
+    # joined by characters that normalized text cannot have, so that no two sequences read alike
+    joined = "\n".join([f"{kind}\t{value}" for kind, value in items])
+    return int.from_bytes(hashlib.blake2b(joined.encode("utf-8", "replace"), digest_size=8).digest(), "little")

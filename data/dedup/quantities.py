@@ -1,0 +1,201 @@
+"""Numbers with their units, dates, and names by letter, read from tokens that stand together.
+
+A number before a unit or beside a currency is a quantity: 1,5 mg, 1.50 mg and 1.5 milligram are one. A bare number is
+kept as written, since 1.5 and 1.50 may be versions, and 7 and 007 ids. Where a separator may mean either (1,500 mg),
+the number is kept as written too: at worst a copy stays.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from data.dedup import vocabulary as v
+from data.dedup.classify import CURRENCY, HAN_NUMERAL, MONTH, NUMBER, SIGN, Code
+
+Item = tuple[str, str]
+HYPHENS = "–—‐‑−-"
+NUMERIC = re.compile(rf"(\d+(?:[.,:/⁄{HYPHENS}]\d+)*)([^\W\d_]*)")
+ISO_DATE = re.compile(r"(\d{4})([-/.])(\d{1,2})\2(\d{1,2})(?:t(\d.*))?")
+DAY_OR_MONTH_FIRST = re.compile(r"(\d{1,2})([-/.])(\d{1,2})\2(\d{4}|\d{2})")
+DAY = re.compile(r"(\d{1,2})(?:st|nd|rd|th)?")
+YEAR = re.compile(r"[12]\d{3}")
+RANGE = re.compile(f"[{HYPHENS}]")
+UNITS_AT_MOST = 4
+
+
+def number(tokens: list[str], codes: Sequence[Code | None], place: int, items: list[Item], footers: bool) -> int:
+    """Append the quantity, date or code at a place, with signs before and units behind; return the place after it."""
+    sign = currency = ""
+    first = place
+    while (code := codes[place]) is not None and code[0] in (SIGN, CURRENCY):
+        if code[0] == SIGN:
+            sign += code[2]
+        else:
+            currency = code[2]
+        place += 1
+        if place == len(tokens):
+            return place
+    if code is None or code[0] != NUMBER:
+        return max(place, first + 1)
+    token = code[2]
+    if not footers and YEAR.match(token) and is_copyright(tokens, first):
+        return place + 1
+    if not sign and not currency and (after := date(tokens, place, items)):
+        return after
+    parts = NUMERIC.fullmatch(token)
+    if parts is None:
+        items.append(("number", sign + token))
+        return place + 1
+    written, attached = parts[1], parts[2]
+    place += 1
+    if attached in v.ORDINAL_ENDINGS and attached:
+        items.append(("number", f"{written}."))
+        return place
+    if attached and attached not in v.UNITS:
+        items.append(("number", sign + token))
+        return place
+    units = [v.UNITS[attached]] if attached else []
+    kind = "date" if place < len(tokens) and tokens[place] in v.HAN_DATE_UNITS else "number"
+    place = units_behind(tokens, place, units)
+    if currency:
+        units.append(currency)
+    values = RANGE.split(written)
+    if units:
+        values = list(map(decimal, values))
+    if sign.endswith("."):
+        sign, values[0] = sign[:-1], f"0.{values[0]}"
+    items += [("number", value) for value in values[:-1]]
+    items.append((kind, " ".join([sign + values[-1], *units])))
+    return place
+
+
+def date(tokens: list[str], place: int, items: list[Item]) -> int:
+    """Append a date in digits, or of a day before a month; return the place after it, 0 where there is none."""
+    token = tokens[place]
+    if found := ISO_DATE.fullmatch(token):
+        year, month_, day, time = found[1], int(found[3]), int(found[4]), found[5]
+        items.append(("date", f"{year}-{month_:02d}-{day:02d}" + (f"t{time}" if time else "")))
+        return place + 1
+    if found := DAY_OR_MONTH_FIRST.fullmatch(token):
+        # 3/4/2024 is in March or in April: as written, without leading zeros
+        items.append(("date", found[2].join((str(int(found[1])), str(int(found[3])), found[4]))))
+        return place + 1
+    if day_of := DAY.fullmatch(token):
+        behind = place + 1
+        if behind + 1 < len(tokens) and tokens[behind] in ("of", "de", "."):
+            behind += 1
+        if behind < len(tokens) and tokens[behind] in v.MONTHS and 1 <= int(day_of[1]) <= 31:
+            year, after = year_at(tokens, behind + 1)
+            items.append(("date", f"{year}-{v.MONTHS[tokens[behind]]:02d}-{int(day_of[1]):02d}"))
+            return after
+    return 0
+
+
+def month(tokens: list[str], place: int, items: list[Item]) -> int:
+    """Append the date that a month's name begins; a name that is also a word counts beside a number only."""
+    name = tokens[place]
+    value = f"{v.MONTHS[name]:02d}"
+    behind = tokens[place + 1] if place + 1 < len(tokens) else ""
+    if YEAR.fullmatch(behind):
+        items.append(("date", f"{behind}-{value}"))
+        return place + 2
+    day = DAY.fullmatch(behind)
+    if day and 1 <= int(day[1]) <= 31:
+        year, after = year_at(tokens, place + 2)
+        items.append(("date", f"{year}-{value}-{int(day[1]):02d}"))
+        return after
+    if behind[:1].isdigit() or name in v.PLAIN_MONTHS or (place and tokens[place - 1] in v.BEFORE_MONTH):
+        items.append(("date", f"--{value}"))
+    return place + 1
+
+
+def designator(tokens: list[str], place: int, items: list[Item]) -> int:
+    """Append a name by letter ("hepatitis b", "stage i"); numbers and longer numerals stand for themselves."""
+    behind = tokens[place + 1] if place + 1 < len(tokens) else ""
+    if len(behind) == 1 and behind.isalpha() and behind < "\u0e00":
+        items.append(("number", f"{tokens[place]} {behind}"))
+        return place + 2
+    return place + 1
+
+
+def han_number(tokens: list[str], place: int, items: list[Item]) -> int:
+    """Append a number in Chinese numerals where it counts something; "一个" is an article."""
+    parts = HAN_NUMERAL.fullmatch(tokens[place])
+    if parts is None:
+        return place + 1
+    ordinal, numerals = parts[1], parts[2]
+    value = v.HAN_DIGITS.get(numerals, numerals)
+    if ordinal:
+        items.append(("number", f"{value}."))
+        return place + 1
+    behind = tokens[place + 1] if place + 1 < len(tokens) else ""
+    counts = behind in v.UNITS and not (numerals == "一" and behind in v.HAN_ARTICLES)
+    if not counts and len(numerals) == 1 and (place == 0 or tokens[place - 1] != "百分之"):
+        return place + 1
+    units: list[str] = []
+    place = units_behind(tokens, place + 1, units)
+    items.append(("date" if behind in v.HAN_DATE_UNITS else "number", " ".join([value, *units])))
+    return place
+
+
+def units_behind(tokens: list[str], place: int, units: list[str]) -> int:
+    """Collect the units from a place on ("mg per kg", "million dollars", "a.m."); return the place after them."""
+    while place < len(tokens) and len(units) < UNITS_AT_MOST:
+        token = tokens[place]
+        if token in v.UNITS:
+            units.append(v.UNITS[token])
+        elif token in ("a", "p") and tokens[place + 1 : place + 2] == ["m"]:
+            units.append(f"{token}m")
+            place += 1
+        elif not (units and token in v.PER and place + 1 < len(tokens) and tokens[place + 1] in v.UNITS):
+            break
+        place += 1
+    return place
+
+
+def decimal(written: str) -> str:
+    """A number with a unit: decimal point, no thousands, no needless zeros; as written where it may be read twice."""
+    commas, points = written.count(","), written.count(".")
+    if not set(written) <= set("0123456789,."):
+        return written
+    if commas and points:
+        last = max(written.rfind(","), written.rfind("."))
+        whole, fraction = written[:last], written[last + 1 :]
+        if written.count(written[last]) > 1 or not grouped(whole):
+            return written
+        whole = whole.replace(",", "").replace(".", "")
+    elif commas > 1 or points > 1:
+        return re.sub("[.,]", "", written) if grouped(written) else written
+    elif commas or points:
+        whole, fraction = re.split("[.,]", written)
+        if len(fraction) == 3 and len(whole) <= 3 and whole != "0":
+            return written
+    else:
+        whole, fraction = written, ""
+    whole, fraction = whole.lstrip("0") or "0", fraction.rstrip("0")
+    return f"{whole}.{fraction}" if fraction else whole
+
+
+def grouped(written: str) -> bool:
+    """Whether all groups behind the first have three digits."""
+    head, *groups = re.split("[.,]", written)
+    return 1 <= len(head) <= 3 and all(len(group) == 3 for group in groups)
+
+
+def year_at(tokens: list[str], place: int) -> tuple[str, int]:
+    """The year at a place and the place after it, or "-" and the place itself."""
+    if place < len(tokens) and YEAR.fullmatch(tokens[place]):
+        return tokens[place], place + 1
+    return "-", place
+
+
+def is_copyright(tokens: list[str], place: int) -> bool:
+    """Whether a year stands in a copyright line."""
+    before = tokens[max(0, place - 2) : place]
+    return before[-1:] in (["©"], ["copyright"]) or before in (["copyright", "c"], ["copyright", "©"])
+
+
+def beside_number(codes: Sequence[Code | None], place: int) -> bool:
+    around = [*codes[max(0, place - 1) : place], *codes[place + 1 : place + 2]]
+    return any(code is not None and code[0] in (NUMBER, MONTH) for code in around)
