@@ -15,9 +15,24 @@ LEFT, RIGHT = 20, 110
 SLOT = 36  # least height of a rule's two lines
 REACH = 44  # from the band to a rule's words
 SHOWN_RULES = 5  # of a level, in the picture; a table has them all
-NAME_CHARS = 20
+CHAR = 6.6  # width of one of a rule's name
 
 HISTOGRAM = (300, 120)  # plot of a histogram: width and height
+
+CHART_STYLE = """
+:root { --keeps: #4b7fdc; --drops: #d9775f; --band: #4b7fdc66; --branch: #d9775f77; --soft: #8882; }
+svg { display: block; font-family: inherit; } svg text { fill: currentColor; }
+.flow { width: 100%; min-width: 46rem; } .flow .band { fill: var(--band); } .flow .node { fill: var(--keeps); }
+.flow .drop { fill: var(--branch); stroke: var(--drops); stroke-width: .7; }
+.flow .level { font-size: 15px; font-weight: 600; }
+.flow .rule { font-size: 12.5px; } .flow .count { font-size: 11.5px; opacity: .75; }
+.histogram { width: 100%; } .histogram .count, .histogram .mark { font-size: 11px; }
+.keeps { fill: var(--keeps); background: var(--keeps); } .drops { fill: var(--drops); background: var(--drops); }
+.histogram .threshold { stroke: currentColor; stroke-dasharray: 3 3; fill: none; }
+.histogram .axis { stroke: var(--line); fill: none; } .histogram .mark { font-weight: 600; }
+.meter { display: block; min-width: 6rem; height: .6em; margin-top: .5em; background: var(--soft); border-radius: 2px; }
+.meter span { display: block; height: 100%; min-width: 1px; border-radius: 2px; }
+"""
 
 
 def flow(levels: Sequence[Mapping[str, Any]]) -> str:
@@ -31,12 +46,12 @@ def flow(levels: Sequence[Mapping[str, Any]]) -> str:
         return ""
     scale = BAND / most
     step = (WIDTH - LEFT - RIGHT) / len(levels)
-    parts, bottom = [], TOP + BAND
+    parts, bottom = [], float(TOP + BAND)
     for place, level in enumerate(levels):
         x = LEFT + place * step
         incoming, kept = int(level["in"]) * scale, int(level["kept"]) * scale
         parts.append(f'<rect class="band" x="{x:.1f}" y="{TOP}" width="{step:.1f}" height="{max(kept, 1):.1f}"/>')
-        branches, end = _branches(level, x, TOP + kept, scale)
+        branches, end = _branches(level, x, TOP + kept, scale, int((step - REACH - 10) / CHAR))
         parts.append(branches)
         parts.append(_node(x, incoming, str(level["name"]), f"{int(level['in']):,} in"))
         bottom = max(bottom, end)
@@ -59,7 +74,7 @@ def _node(x: float, height: float, name: str, *lines: str) -> str:
     return f'{text}<rect class="node" x="{x - 2:.1f}" y="{TOP}" width="4" height="{max(height, 1):.1f}"/>'
 
 
-def _branches(level: Mapping[str, Any], x: float, y: float, scale: float) -> tuple[str, float]:
+def _branches(level: Mapping[str, Any], x: float, y: float, scale: float, chars: int) -> tuple[str, float]:
     """The branches that leave the band's lower edge at (x, y), the largest uppermost; and where they end below."""
     rules = ranked(level.get("dropped_by_rule") or {})
     shown, rest = rules[:SHOWN_RULES], rules[SHOWN_RULES:]
@@ -75,7 +90,7 @@ def _branches(level: Mapping[str, Any], x: float, y: float, scale: float) -> tup
         share = count / max(int(level["in"]), 1)
         parts.append(
             f"<g><title>{escape(rule)}: {count:,} records, {share:.2%} of those that came in</title>"
-            f'<text class="rule" x="{x + REACH + 6:.1f}" y="{middle - 2:.1f}">{escape(shortened(rule))}</text>'
+            f'<text class="rule" x="{x + REACH + 6:.1f}" y="{middle - 2:.1f}">{escape(shortened(rule, chars))}</text>'
             f'<text class="count" x="{x + REACH + 6:.1f}" y="{middle + 12:.1f}">{count:,} · {share:.2%}</text></g>'
         )
         y += count * scale
@@ -84,12 +99,10 @@ def _branches(level: Mapping[str, Any], x: float, y: float, scale: float) -> tup
 
 
 def _branch(x: float, y: float, to_x: float, to_y: float, thick: float) -> str:
-    bend = (to_x - x) / 2
-    return (
-        f'<path class="drop" d="M{x:.1f} {y:.1f}C{x + bend:.1f} {y:.1f} {to_x - bend:.1f} {to_y:.1f} {to_x:.1f} {to_y:.1f}'
-        f"V{to_y + thick:.1f}"
-        f'C{to_x - bend:.1f} {to_y + thick:.1f} {x + bend:.1f} {y + thick:.1f} {x:.1f} {y + thick:.1f}Z"/>'
-    )
+    middle, low, to_low = (x + to_x) / 2, y + thick, to_y + thick
+    there = f"M{x:.1f} {y:.1f}C{middle:.1f} {y:.1f} {middle:.1f} {to_y:.1f} {to_x:.1f} {to_y:.1f}"
+    back = f"V{to_low:.1f}C{middle:.1f} {to_low:.1f} {middle:.1f} {low:.1f} {x:.1f} {low:.1f}Z"
+    return f'<path class="drop" d="{there}{back}"/>'
 
 
 def histogram(edges: Sequence[float], counts: Sequence[int], threshold: float | None, direction: str) -> str:
@@ -114,15 +127,15 @@ def histogram(edges: Sequence[float], counts: Sequence[int], threshold: float | 
             )
     if line is not None:
         anchor = "start" if line < width / 3 else "end" if line > 2 * width / 3 else "middle"
+        mark = escape(short(threshold))
         parts.append(f'<path class="threshold" d="M{line:.2f} 12V{height + 18}"/>')
-        parts.append(
-            f'<text class="mark" x="{line:.2f}" y="9" text-anchor="{anchor}">{escape(short(threshold))}</text>'
-        )
-    base, below = height + 14, height + 30
-    parts.append(
-        f'<path class="axis" d="M0 {base}H{width}"/><text class="count" x="0" y="{below}">{short(edges[0])}</text>'
-    )
-    parts.append(f'<text class="count" x="{width}" y="{below}" text-anchor="end">{short(edges[-1])}</text>')
+        parts.append(f'<text class="mark" x="{line:.2f}" y="9" text-anchor="{anchor}">{mark}</text>')
+    ends = [(0, "start", edges[0]), (width, "end", edges[-1])]
+    parts.append(f'<path class="axis" d="M0 {height + 14}H{width}"/>')
+    parts += [
+        f'<text class="count" x="{x}" y="{height + 30}" text-anchor="{anchor}">{escape(short(edge))}</text>'
+        for x, anchor, edge in ends
+    ]
     return f'<svg class="histogram" viewBox="-2 -2 {width + 4} {height + 36}" role="img">{"".join(parts)}</svg>'
 
 
@@ -160,8 +173,8 @@ def ranked(counts: Mapping[str, int]) -> list[tuple[str, int]]:
     return sorted(found, key=lambda item: (-item[1], item[0]))
 
 
-def shortened(name: str) -> str:
-    return name if len(name) <= NAME_CHARS else name[: NAME_CHARS - 1] + "…"
+def shortened(name: str, chars: int) -> str:
+    return name if len(name) <= chars else name[: max(chars - 1, 1)] + "…"
 
 
 def short(value: Any) -> str:

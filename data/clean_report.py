@@ -10,74 +10,61 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from data.charts import flow, histogram, meter, ranked, short
+from data.charts import CHART_STYLE, flow, histogram, meter, ranked, short
 from data.data_docs import STYLE
 
 SHOWN_ROWS = 12  # of a long table before the rest is folded away
 SHOWN_SOURCES = 20
 SHOWN_MEMBERS = 20
 SHOWN_CLUSTERS = 10
+LONG_ID = 72
 
 LOOK = """
-:root { --keeps: #4b7fdc; --drops: #d9775f; --band: #4b7fdc66; --branch: #d9775f77; --soft: #8882; }
-h2 + p.lead { margin-top: -.4rem; opacity: .8; }
-.none { opacity: .65; font-style: italic; }
-.wide { overflow-x: auto; } svg { display: block; font-family: inherit; } svg text { fill: currentColor; }
-.flow { width: 100%; min-width: 46rem; } .flow .band { fill: var(--band); } .flow .node { fill: var(--keeps); }
-.flow .drop { fill: var(--branch); } .flow .level { font-size: 15px; font-weight: 600; }
-.flow .rule { font-size: 12.5px; } .flow .count { font-size: 11.5px; opacity: .75; }
 .figures { display: flex; flex-wrap: wrap; gap: .6rem 2.6rem; margin: 1.2rem 0; }
 .figures div { display: flex; flex-direction: column; } .figures b { font-size: 1.55rem; font-weight: 600; }
 .figures span { opacity: .75; font-size: .9em; }
 .grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(17rem, 1fr)); gap: 1.4rem 1.8rem; }
 .grid figure { margin: 0; } .grid figcaption { font-size: .9em; overflow-wrap: anywhere; margin-bottom: .3rem; }
-.histogram { width: 100%; } .histogram .count, .histogram .mark { font-size: 11px; }
-.keeps { fill: var(--keeps); background: var(--keeps); } .drops { fill: var(--drops); background: var(--drops); }
-.histogram .threshold { stroke: currentColor; stroke-dasharray: 3 3; fill: none; }
-.histogram .axis { stroke: var(--line); fill: none; } .histogram .mark { font-weight: 600; }
-.meter { display: block; min-width: 6rem; height: .6em; margin-top: .5em; background: var(--soft); border-radius: 2px; }
-.meter span { display: block; height: 100%; min-width: 1px; border-radius: 2px; }
-td.id { overflow-wrap: anywhere; } td.words { max-width: 34rem; } summary { cursor: pointer; opacity: .8; }
-details > table, details > p { margin-top: .4rem; } .wide > table { min-width: 34rem; }
+.wide { overflow-x: auto; } .wide > table { min-width: 34rem; } .facts td:first-child { width: 45%; }
+td.id { overflow-wrap: anywhere; } summary { cursor: pointer; opacity: .8; white-space: nowrap; }
+details > table { margin-top: .4rem; }
 """
 
 
 def page(report: Mapping[str, Any]) -> str:
     """HTML of a report with any of the keys: levels, sources, histograms, clusters, pairs, groups, bias, domain, noise,
-    labels, claims (see the sections below for the shape of each)."""
+    labels, claims (the sections below say the shape of each)."""
     levels = report.get("levels") or []
-    parts = [
-        _head(levels),
-        _section("From raw to kept", _flow(levels)),
-        _section("What each rule took", _rules(levels)),
-        _section("Noise before and after", _noise(report.get("noise"), report.get("labels"))),
-        _section("Measures and their thresholds", _histograms(report.get("histograms") or [], levels)),
-        _section("Duplicates", _pairs(report.get("pairs")) + _clusters(report.get("clusters") or [])),
-        _section("Groups", _groups(report.get("groups") or [])),
-        _section("Bias", _facts(report.get("bias"), "The level did not run.")),
-        _section("Domain", _domain(report.get("domain"))),
-        _section("Sources", _sources(report.get("sources") or {})),
-        _section("The public claim beside this run", _claims(report.get("claims") or [])),
+    # title, what to show, and the word where there is nothing to show
+    sections = [
+        ("From raw to kept", _flow(levels), "no record came in"),
+        ("What each rule took", _rules(levels), "none took any record"),
+        ("Noise before and after", _noise(report.get("noise"), report.get("labels")), "not estimated"),
+        ("Measures and their thresholds", _histograms(report.get("histograms") or [], levels), "none was counted"),
+        ("Duplicates", _pairs(report.get("pairs")), "near ones were not looked for"),
+        ("The largest clusters of duplicates", _clusters(report.get("clusters") or []), "there is none"),
+        ("Groups", _groups(report.get("groups") or []), "the records have none"),
+        ("Bias", _facts(report.get("bias") or {}), "the level did not run"),
+        ("Domain", _domain(report.get("domain")), "the level did not run"),
+        ("Sources", _sources(report.get("sources") or {}), "not counted"),
+        ("The public claim beside this run", _claims(report.get("claims") or []), "nothing was compared"),
     ]
+    parts = [_head(levels)]
+    parts += [f"<h2>{escape(title)}</h2>\n{body}" for title, body, _ in sections if body]
+    left_out = [f"<li><b>{escape(title)}</b>: {escape(why)}</li>" for title, body, why in sections if not body]
+    if left_out:
+        parts.append(f'<h2>Not on this page</h2>\n<ul class="notes">{"".join(left_out)}</ul>')
     head = (
         '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>What cleaning did</title><style>{STYLE}{LOOK}</style>"
+        f"<title>What cleaning did</title><style>{STYLE}{CHART_STYLE}{LOOK}</style>"
     )
     body = "\n".join(parts)
     return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>{body}</body></html>\n'
 
 
-def _section(title: str, body: str) -> str:
-    return f"<h2>{escape(title)}</h2>\n{body}"
-
-
-def _none(text: str) -> str:
-    return f'<p class="none">{escape(text)}</p>'
-
-
 def _head(levels: Sequence[Mapping[str, Any]]) -> str:
     if not levels:
-        return "<h1>What cleaning did</h1>" + _none("No level has reported.")
+        return "<h1>What cleaning did</h1>"
     came, stayed = int(levels[0]["in"]), int(levels[-1]["kept"])
     took = sum(bool(count) for level in levels for count in (level.get("dropped_by_rule") or {}).values())
     figures = [
@@ -95,7 +82,7 @@ def _flow(levels: Sequence[Mapping[str, Any]]) -> str:
     picture = flow(levels)
     notes = [(str(level["name"]), str(level["note"])) for level in levels if level.get("note")]
     listed = "".join(f"<li><b>{escape(name)}</b>: {escape(note)}</li>" for name, note in notes)
-    return (picture or _none("No record came in.")) + (f'<ul class="notes">{listed}</ul>' if listed else "")
+    return picture + (f'<ul class="notes">{listed}</ul>' if listed else "")
 
 
 def _rules(levels: Sequence[Mapping[str, Any]]) -> str:
@@ -105,7 +92,7 @@ def _rules(levels: Sequence[Mapping[str, Any]]) -> str:
         for rule, count in ranked(level.get("dropped_by_rule") or {})
     ]
     if not taken:
-        return _none("None took any record.")
+        return ""
     most = max(count for _, _, count, _ in taken)
     rows = [
         [
@@ -132,8 +119,6 @@ def _noise(noise: Mapping[str, Any] | None, labels: Mapping[str, Any] | None) ->
         ]
         parts.append(_table(["Estimated noise", "Share", ""], rows, numbers=(1,)))
         parts.append(f'<p class="notes">{escape(str(noise.get("how") or ""))}</p>')
-    else:
-        parts.append(_none("Noise was not estimated."))
     if labels:
         parts.append(
             f"<p>{_count(labels.get('suspected'))} labels are suspected to be wrong, {_count(labels.get('reviewed'))} "
@@ -145,7 +130,7 @@ def _noise(noise: Mapping[str, Any] | None, labels: Mapping[str, Any] | None) ->
 def _histograms(histograms: Sequence[Mapping[str, Any]], levels: Sequence[Mapping[str, Any]]) -> str:
     """Each {"measure", "edges", "counts", "threshold": number or null, "direction": "min" or "max", "rule"}."""
     if not histograms:
-        return _none("No measure was counted.")
+        return ""
     took: dict[str, int] = {}
     for level in levels:
         for rule, count in (level.get("dropped_by_rule") or {}).items():
@@ -159,15 +144,15 @@ def _histograms(histograms: Sequence[Mapping[str, Any]], levels: Sequence[Mappin
             sign = "at least" if direction == "min" else "at most"
             words = f"{sign} {short(threshold)}" + (f" · {took[rule]:,} dropped" if rule in took else "")
         name = f"<b>{escape(str(each['measure']))}</b> · {escape(words)}"
-        figures.append(f"<figure><figcaption>{name}</figcaption>{picture or _none('not drawn')}</figure>")
-    lead = '<p class="notes">Records by measure, each bin as wide as the next; what the threshold takes is in red.</p>'
+        figures.append(f"<figure><figcaption>{name}</figcaption>{picture}</figure>")
+    lead = '<p class="notes">Records by measure, all bins drawn equally wide; what a threshold takes is in red.</p>'
     return f'{lead}<div class="grid">{"".join(figures)}</div>'
 
 
 def _pairs(pairs: Mapping[str, Any] | None) -> str:
     """{"verified", "merged", "vetoed": {kind: count}}."""
     if not pairs:
-        return _none("Near duplicates were not looked for.")
+        return ""
     vetoed = ranked(pairs.get("vetoed") or {})
     text = (
         f"<p>{_count(pairs.get('verified'))} similar pairs verified, {_count(pairs.get('merged'))} merged, "
@@ -183,18 +168,17 @@ def _pairs(pairs: Mapping[str, Any] | None) -> str:
 def _clusters(clusters: Sequence[Mapping[str, Any]]) -> str:
     """Each {"survivor", "size", "similarity_min", "members": [ids], "linked"}; the largest are shown."""
     if not clusters:
-        return _none("There is no cluster of duplicates.")
+        return ""
     largest = sorted(clusters, key=lambda each: (-int(each["size"]), str(each["survivor"])))[:SHOWN_CLUSTERS]
     rows = []
     for each in largest:
-        members = [str(member) for member in each.get("members") or []]
-        listed = "<br>".join(f"<code>{escape(member)}</code>" for member in members[:SHOWN_MEMBERS])
-        hidden = int(each["size"]) - 1 - len(members[:SHOWN_MEMBERS])
-        more = f"<br>and {hidden:,} more" if hidden > 0 and listed else ""
-        folded = f"<details><summary>{len(members):,} shown</summary>{listed}{more}</details>" if listed else "–"
+        members = [_id(str(member)) for member in (each.get("members") or [])[:SHOWN_MEMBERS]]
+        hidden = int(each["size"]) - 1 - len(members)
+        listed = "<br>".join(members + ([f"and {hidden:,} more"] if hidden > 0 else []))
+        folded = f"<details><summary>show {len(members)}</summary>{listed}</details>" if members else "–"
         rows.append(
             [
-                f"<code>{escape(str(each['survivor']))}</code>",
+                _id(str(each["survivor"])),
                 f"{int(each['size']):,}",
                 short(each.get("similarity_min")),
                 _count(each.get("linked")),
@@ -202,13 +186,13 @@ def _clusters(clusters: Sequence[Mapping[str, Any]]) -> str:
             ]
         )
     names = ["Survivor", "Records", "Least similarity", "Kept apart", "Members"]
-    return f"<h3>The largest clusters</h3>{_table(names, rows, numbers=(1, 2, 3), ids=(0, 4))}"
+    return _table(names, rows, numbers=(1, 2, 3), ids=(0,))
 
 
 def _groups(groups: Sequence[Mapping[str, Any]]) -> str:
     """Each {"group", "records", "kept", "positive_share", ...}: further columns are shown as they come."""
     if not groups:
-        return _none("The records have no group.")
+        return ""
     extra = list(dict.fromkeys(key for each in groups for key in each))
     extra = [key for key in extra if key not in ("group", "records", "kept", "positive_share")]
     rows = []
@@ -223,7 +207,7 @@ def _groups(groups: Sequence[Mapping[str, Any]]) -> str:
 def _domain(domain: Mapping[str, Any] | None) -> str:
     """What data/adapt/domain.py reports."""
     if not domain:
-        return _none("The level did not run.")
+        return ""
     state = '<span class="ok">on</span>' if domain.get("on") else "<b>off</b>"
     gain = domain.get("gain") or {}
     text = f"<p>The level is {state}: {escape(str(domain.get('reason') or ''))}.</p>"
@@ -238,15 +222,15 @@ def _domain(domain: Mapping[str, Any] | None) -> str:
             f"{short(gain.get('before'))} before, {short(gain.get('after'))} after"
         )
         facts["gain"] = f"{short(gain.get('difference'))} ({short(gain.get('low'))} to {short(gain.get('high'))})"
-    return text + _facts(facts, "")
+    return text + _facts(facts)
 
 
-def _facts(facts: Mapping[str, Any] | None, missing: str) -> str:
+def _facts(facts: Mapping[str, Any]) -> str:
     """Any nested figures as a table of two columns."""
     if not facts:
-        return _none(missing)
+        return ""
     rows = [[escape(name), escape(value)] for name, value in _flat(facts)]
-    return _table(["", ""], rows, ids=(0, 1))
+    return f'<div class="facts">{_table(["", ""], rows, ids=(0, 1))}</div>'
 
 
 def _flat(facts: Mapping[str, Any], before: str = "") -> list[tuple[str, str]]:
@@ -265,7 +249,7 @@ def _flat(facts: Mapping[str, Any], before: str = "") -> list[tuple[str, str]]:
 def _sources(sources: Mapping[str, Mapping[str, Any]]) -> str:
     """{source: {"in", "kept"}}, the largest first."""
     if not sources:
-        return _none("Sources were not counted.")
+        return ""
     counts = sorted(((int(c["in"]), int(c["kept"]), str(name)) for name, c in sources.items()), reverse=True)
     if len(counts) > SHOWN_SOURCES:
         rest = counts[SHOWN_SOURCES:]
@@ -273,7 +257,7 @@ def _sources(sources: Mapping[str, Mapping[str, Any]]) -> str:
         counts.append((sum(r[0] for r in rest), sum(r[1] for r in rest), f"{len(rest):,} more sources"))
     rows = [
         [
-            f"<code>{escape(name)}</code>",
+            _id(name),
             f"{came:,}",
             f"{kept:,}",
             _share(kept, came),
@@ -287,7 +271,7 @@ def _sources(sources: Mapping[str, Mapping[str, Any]]) -> str:
 def _claims(claims: Sequence[Mapping[str, Any]]) -> str:
     """Each {"what", "claim", "measured"}."""
     if not claims:
-        return _none("No claim was compared.")
+        return ""
     rows = [
         [escape(str(each["what"])), escape(short(each["claim"])), escape(short(each.get("measured"))) or "not measured"]
         for each in claims
@@ -312,9 +296,15 @@ def _table(
     hidden = rows[SHOWN_ROWS:]
     if not hidden:
         return shown
-    return shown + (
-        f'<details><summary>{len(hidden):,} more</summary><div class="wide"><table>{head}{body(hidden)}</table></div></details>'
-    )
+    rest = f'<div class="wide"><table>{head}{body(hidden)}</table></div>'
+    return f"{shown}<details><summary>{len(hidden):,} more</summary>{rest}</details>"
+
+
+def _id(value: str) -> str:
+    """An id or a path; of a very long one its two ends, and all of it where a mouse rests."""
+    if len(value) <= LONG_ID:
+        return f"<code>{escape(value)}</code>"
+    return f'<code title="{escape(value)}">{escape(value[: LONG_ID - 20])}…{escape(value[-19:])}</code>'
 
 
 def _share(part: int, whole: int) -> str:
@@ -326,4 +316,4 @@ def _percent(share: Any) -> str:
 
 
 def _count(value: Any) -> str:
-    return f"{int(value):,}" if isinstance(value, int | float) else "no count of"
+    return f"{int(value):,}" if isinstance(value, int | float) else "–"
