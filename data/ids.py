@@ -1,72 +1,63 @@
-"""Ids that were seen: 16 bytes each, so that the ids of a file larger than memory fit in it."""
+"""Ids that were seen: a Python set while they are few, a compiled table of digests when they are many."""
 
 from __future__ import annotations
 
-import hashlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import numpy as np
+    import pyarrow as pa
 
-YOUNG = 1 << 18  # ids in a Python set (about 100 bytes each) before they are packed
+    from data.id_table import IdTable
+
+YOUNG = 1 << 17  # ids in the Python set (about 100 bytes each) before the table takes over
 
 
 class SeenIds:
-    """A set of id digests (128-bit BLAKE2b: among a billion ids an accidental equality has a chance of 1e-21).
-
-    New ones go to a Python set; full sets are packed into sorted arrays, which are merged so that few of them exist.
-    """
+    """A set of ids. In the table they are known by 128 bits: see data/id_table.py for the chance of an error."""
 
     def __init__(self) -> None:
-        self.young: set[bytes] = set()
-        self.old: list[tuple[np.ndarray, np.ndarray]] = []  # sorted high halves, their low halves; large ones first
+        self.young: set[str] = set()
+        self.table: IdTable | None = None
 
-    def admit(self, ids: list[str]) -> list[bool]:
+    def admit(self, ids: Sequence[str]) -> list[bool]:
         """Whether each id is new, in order; a second one in the same list is not."""
-        digests = [hashlib.blake2b(id_.encode(), digest_size=16).digest() for id_ in ids]
-        packed = self.in_old(digests) if self.old else ()
-        young = self.young
+        if self.table is not None:
+            import pyarrow as pa
+
+            return self.admit_array(pa.array(ids, pa.string()))
         answers = []
-        for place, digest in enumerate(digests):
-            new = place not in packed and digest not in young
+        young = self.young
+        for id_ in ids:
+            new = id_ not in young
             if new:
-                young.add(digest)
+                young.add(id_)
             answers.append(new)
-        if len(young) >= YOUNG:
-            self.pack()
+        if len(young) > YOUNG:
+            self.grow_up()
         return answers
 
+    def admit_array(self, ids: pa.Array) -> list[bool]:
+        """As `admit`, from an Arrow array of strings without nulls; from the first such call on the table is used."""
+        import numpy as np
+
+        if self.table is None:
+            self.grow_up()
+        assert self.table is not None
+        _, ends, data = ids.buffers()
+        if not len(ids):
+            return []
+        letters = np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(1, np.uint8)
+        places = np.frombuffer(ends, np.int32)[ids.offset : ids.offset + len(ids) + 1]
+        return self.table.admit(letters, places).tolist()
+
     def __len__(self) -> int:
-        return len(self.young) + sum(len(high) for high, _ in self.old)
+        return len(self.young) + (self.table.count if self.table is not None else 0)
 
-    def in_old(self, digests: list[bytes]) -> set[int]:
-        """Places in `digests` of those that are packed already."""
-        import numpy as np
+    def grow_up(self) -> None:
+        import pyarrow as pa
 
-        high, low = halves(digests)
-        found: set[int] = set()
-        for old_high, old_low in self.old:
-            left = np.searchsorted(old_high, high, "left")
-            right = np.searchsorted(old_high, high, "right")
-            for place in np.flatnonzero(right > left):  # nearly all of these are real: 64 bits are equal
-                if low[place] in old_low[left[place] : right[place]]:
-                    found.add(int(place))
-        return found
+        from data.id_table import IdTable
 
-    def pack(self) -> None:
-        import numpy as np
-
-        high, low = halves(sorted(self.young))
-        self.young = set()
-        while self.old and len(self.old[-1][0]) <= 2 * len(high):
-            old_high, old_low = self.old.pop()
-            high, low = np.concatenate([old_high, high]), np.concatenate([old_low, low])
-        order = np.argsort(high, kind="stable")
-        self.old.append((high[order], low[order]))
-
-
-def halves(digests: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
-    import numpy as np
-
-    pairs = np.frombuffer(b"".join(digests), dtype="<u8").reshape(-1, 2)
-    return pairs[:, 0].copy(), pairs[:, 1].copy()
+        young, self.young, self.table = self.young, set(), IdTable()
+        self.admit_array(pa.array(young, pa.string()))

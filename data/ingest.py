@@ -1,31 +1,36 @@
-"""Files in, record shards, quarantine and ledger out, in one pass and bounded memory."""
+"""Files in, record shards, quarantine and ledger out, in one pass, bounded memory, and as often as it is killed."""
 
 from __future__ import annotations
 
 import base64
 import json
+import shutil
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import orjson
-import pyarrow as pa
 
+from data.decided import Decided, decided
 from data.drift import schema_drift
 from data.errors import DaymillError
-from data.intake import Batch, FileTally, Intake
-from data.ledger import Ledger, check_conservation, ledger_table
-from data.readers.item import Limits
-from data.shards import RECORD_SCHEMA, ShardWriter, count_rows
+from data.intake import FileTally, Intake, restored, stored
+from data.journal import CommitEvery, Damaged, Journal
+from data.ledger import check_conservation
+from data.readers.item import FileNotes, Limits
+from data.records import format_of, is_json_lines
+from data.shards import count_rows
 from data.validate import FieldMap
 
-STAGE = "ingest"
 EXAMPLES = 5
+OFTEN = CommitEvery()
+FAST_FROM = 64_000_000  # bytes of JSON Lines: below, the scanner's loading (and once a machine, compiling) costs more
 METRIC_FILES = 200  # files that are listed one by one in the metrics
 
 Advance = Callable[[int, str], None]  # records done, note
+Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -76,84 +81,167 @@ def ingest(
     limits: Limits,
     shard_rows: int = 50_000,
     advance: Advance | None = None,
+    work: Path | None = None,
+    say: Say | None = None,
+    every: CommitEvery = OFTEN,
+    fast_from: int = FAST_FROM,
 ) -> IngestReport:
     """Decide every record of the files, in their order, and write what was decided.
 
     quarantine.jsonl has one line a refused record: source, line, offset, rule, note, `bytes` (its full length) and
-    `raw` (its first bytes in base64, up to the limit). The same files give the same bytes. Raises DaymillError where a
-    mapped field is in no record, where nothing is kept, and where records are not conserved.
+    `raw` (its first bytes in base64, up to the limit). The same files give the same bytes. In `work`, a folder that
+    belongs to these files and options, a killed run leaves what it had done: the next one goes on behind its last
+    commit and ends with the same bytes. JSON Lines of `fast_from` bytes and more in all go through the compiled
+    scanner. Raises DaymillError where a mapped field is in no record, where nothing is kept, and where records are not
+    conserved.
     """
-    intake = Intake(names, limits)
-    examples: list[str] = []
-    with (
-        ShardWriter(places.records, shard_rows=shard_rows) as shards,
-        Ledger(places.ledger) as ledger,
-        places.quarantine.open("wb") as quarantine,
-    ):
-        for source, path in files:
-            for batch in intake.decide(source, path):
-                if batch.kept:
-                    shards.write(record_batch(batch))
-                ledger.extend(decisions(batch))
-                write_quarantine(batch, quarantine)
-                examples += examples_of(batch, EXAMPLES - len(examples))
-                if advance:
-                    advance(len(batch), source)
-        intake.complain()
-    tallies = intake.tallies
-    rows_in = sum(tally.found for tally in tallies)
-    counts = check_conservation(rows_in, places.ledger)
-    stored = count_rows(places.records)
-    if stored != counts["kept"]:
-        raise DaymillError(f"{counts['kept']:,} records were kept but {stored:,} are stored: a defect, do not use them")
-    if not stored:
-        raise DaymillError(nothing_kept(rows_in, examples, len(tallies)))
-    return IngestReport(rows_in, stored, counts["quarantined"], tallies)
+    own = work is None
+    folder = places.records.with_name(f".{places.records.name}.work") if work is None else work
+    if own:
+        shutil.rmtree(folder, ignore_errors=True)
+    with Run(folder, names, limits, shard_rows, every, advance, say or (lambda _: None)) as run:
+        fast = sum(path.stat().st_size for _, path in files if format_of(path) in ("jsonl", "json")) >= fast_from
+        for source, path in files[run.files_done :]:
+            run.take_file(source, path, fast)
+        report = run.finish(places)
+    if own:
+        shutil.rmtree(folder)
+    return report
 
 
-def record_batch(batch: Batch) -> pa.RecordBatch:
-    """The kept records of a batch with the columns of RECORD_SCHEMA."""
-    ids, texts, labels, groups, entities, dates, extras, _ = zip(*batch.kept)
-    source = pa.repeat(pa.scalar(batch.source, pa.string()), len(ids))
-    columns = [pa.array(column, pa.string()) for column in (ids, texts, labels, groups, entities, dates)]
-    return pa.RecordBatch.from_arrays([*columns, source, pa.array(extras, pa.string())], schema=RECORD_SCHEMA)
+class Run:
+    """An ingest under way: the intake, its journal, and how far both are."""
 
+    def __init__(
+        self,
+        folder: Path,
+        names: FieldMap,
+        limits: Limits,
+        shard_rows: int,
+        every: CommitEvery,
+        advance: Advance | None,
+        say: Say,
+    ) -> None:
+        self.advance = advance
+        self.intake = Intake(names, limits)
+        self.examples: list[str] = []
+        self.files_done = 0
+        self.cursor: tuple[int, int] | None = None  # in the file that is being read
+        self.journal = Journal(folder, shard_rows, every)
+        try:
+            progress = self.journal.resume()
+        except Damaged as damage:
+            say(f"begins anew: {damage}")
+            self.journal.close()
+            shutil.rmtree(folder)
+            self.journal = Journal(folder, shard_rows, every)
+            progress = self.journal.resume()
+        if progress:
+            self.restore(progress)
+            rows = sum(tally.found for tally in self.intake.tallies)
+            say(f"goes on behind {rows:,} records that an interrupted run had done")
+            if advance:
+                advance(rows, self.intake.tallies[-1].source)
 
-def decisions(batch: Batch) -> pa.Table:
-    """A batch as rows of the ledger."""
-    columns = {
-        "source": batch.source,
-        "line": batch.lines,
-        "offset": batch.offsets,
-        "id": batch.ids,
-        "verdict": batch.verdicts,
-        "rule": batch.rules,
-        "note": batch.notes,
-    }
-    return ledger_table(columns, len(batch), STAGE)
+    def __enter__(self) -> Run:
+        return self
 
+    def __exit__(self, *_: object) -> None:
+        self.journal.close()
 
-def write_quarantine(batch: Batch, file: BinaryIO) -> None:
-    for place in sorted(batch.refused):
-        raw, size = batch.refused[place]
-        entry = {
-            "source": batch.source,
-            "line": batch.lines[place],
-            "offset": batch.offsets[place],
-            "rule": batch.rules[place],
-            "note": batch.notes[place],
-            "bytes": size,
-            "raw": base64.b64encode(raw).decode(),
+    def take_file(self, source: str, path: Path, fast: bool) -> None:
+        for done in self.decide(source, path, fast):
+            if not len(done):
+                continue
+            self.journal.add(done.records, done.ledger, quarantine_lines(done))
+            self.examples += examples_of(done, EXAMPLES - len(self.examples))
+            self.cursor = done.cursor
+            if self.advance:
+                self.advance(len(done), source)
+            if self.journal.due():
+                self.journal.commit(self.progress())
+        self.journal.tallies.append(json.dumps(stored(self.intake.tally(source))).encode() + b"\n")
+        self.files_done += 1
+        self.cursor = None
+
+    def decide(self, source: str, path: Path, fast: bool) -> Iterator[Decided]:
+        """Decisions on a file, behind those that were committed."""
+        tally = self.intake.tally(source)
+        try:
+            fast = fast and is_json_lines(path)
+        except OSError:  # the readers say so in their own way
+            fast = False
+        if fast:
+            from data.fast_intake import decide_lines
+
+            yield from decide_lines(self.intake, source, path, self.cursor)
+        else:
+            tally.notes = FileNotes()  # what was committed is read over, and noticed, once more
+            for batch in self.intake.decide(source, path, skip=tally.found):
+                yield decided(batch)
+
+    def progress(self) -> dict[str, Any]:
+        mapper = self.intake.mapper
+        return {
+            "files_done": self.files_done,
+            "cursor": self.cursor,
+            "tally": stored(self.intake.tallies[-1]),
+            "objects": mapper.objects,
+            "matched": sorted(mapper.matched),
+            "examples": self.examples,
         }
-        file.write(orjson.dumps(entry) + b"\n")
+
+    def restore(self, progress: dict[str, Any]) -> None:
+        self.files_done, self.examples = progress["files_done"], progress["examples"]
+        self.cursor = tuple(progress["cursor"]) if progress["cursor"] else None
+        self.intake.mapper.objects = progress["objects"]
+        self.intake.mapper.matched = set(progress["matched"])
+        finished = self.journal.tallies.path.read_bytes().splitlines()
+        self.intake.tallies = [restored(json.loads(line)) for line in finished] + [restored(progress["tally"])]
+        for ids in self.journal.kept_ids():
+            self.intake.seen.admit(ids)
+
+    def finish(self, places: Places) -> IngestReport:
+        self.intake.complain()
+        tallies = self.intake.tallies
+        rows_in = sum(tally.found for tally in tallies)
+        if not any(tally.kept for tally in tallies):
+            raise DaymillError(nothing_kept(rows_in, self.examples, len(tallies)))
+        if self.journal.commits:  # long enough to have been in need of it
+            self.journal.commit(self.progress())
+        self.journal.finish(places.records, places.ledger, places.quarantine)
+        counts = check_conservation(rows_in, places.ledger)
+        stored_rows = count_rows(places.records)
+        if stored_rows != counts["kept"]:
+            raise DaymillError(
+                f"{counts['kept']:,} records were kept but {stored_rows:,} are stored: a defect, do not use them"
+            )
+        return IngestReport(rows_in, stored_rows, counts["quarantined"], tallies)
 
 
-def examples_of(batch: Batch, wanted: int) -> list[str]:
-    """Places and rules of a batch's first refused records, without anything of their text."""
+def quarantine_lines(done: Decided) -> bytes:
+    """Lines of quarantine.jsonl."""
+    entries = [
+        {
+            "source": done.source,
+            "line": refusal.line,
+            "offset": refusal.offset,
+            "rule": refusal.rule,
+            "note": refusal.note,
+            "bytes": refusal.size,
+            "raw": base64.b64encode(refusal.raw).decode(),
+        }
+        for refusal in done.refused
+    ]
+    return b"".join(orjson.dumps(entry) + b"\n" for entry in entries)
+
+
+def examples_of(done: Decided, wanted: int) -> list[str]:
+    """Places and rules of the first refused records, without anything of their text."""
     found = []
-    for place in sorted(batch.refused)[: max(wanted, 0)]:
-        line = f":{batch.lines[place]}" if batch.lines[place] else ""
-        found.append(f"{batch.source}{line}: {batch.rules[place]} ({batch.notes[place]})")
+    for refusal in done.refused[: max(wanted, 0)]:
+        line = f":{refusal.line}" if refusal.line else ""
+        found.append(f"{done.source}{line}: {refusal.rule} ({refusal.note})")
     return found
 
 

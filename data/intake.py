@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from data.ids import SeenIds
-from data.readers.item import Bad, FileNotes, Limits
+from data.readers.item import Bad, FileNotes, Item, Limits
 from data.records import read_records
 from data.strict_json import Refused
 from data.validate import FieldMap, Mapper, Record, content_id, json_type, unmatched_error
@@ -18,6 +19,7 @@ BATCH_ROWS = 5_000
 BATCH_BYTES = 16_000_000
 TYPED_ROWS = 1_000  # the types of fields are taken from the first records of a file only
 MAX_SHAPES = 1_000  # distinct sets of keys that are told apart in a file
+DUPLICATE = ("duplicate-id", "an earlier record has this id")
 GIVE_UP_AFTER = 100_000  # records without any text before a wrong mapping is called one, not only at the end
 
 
@@ -33,6 +35,7 @@ class Batch:
     rules: list[str] = field(default_factory=list)
     notes: list[str | None] = field(default_factory=list)
     kept: list[Record] = field(default_factory=list)
+    waiting: list[tuple[int, Record, bytes]] = field(default_factory=list)  # place, record, bytes: all but the id
     refused: dict[int, tuple[bytes, int]] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -62,13 +65,45 @@ class FileTally:
         return list(dict.fromkeys(key for shape in self.shapes for key in shape))
 
     def see(self, value: dict[str, Any]) -> None:
-        shape = tuple(value)
-        if shape in self.shapes or len(self.shapes) < MAX_SHAPES:
-            self.shapes[shape] += 1
+        self.see_shape(tuple(value))
         if self.found <= TYPED_ROWS:
             for key, item in value.items():
                 if item is not None:
                     self.types.setdefault(key, set()).add(json_type(item))
+
+    def see_shape(self, keys: tuple[str, ...], count: int = 1) -> None:
+        if keys in self.shapes or len(self.shapes) < MAX_SHAPES:
+            self.shapes[keys] += count
+
+
+def stored(tally: FileTally) -> dict[str, Any]:
+    """A tally as plain values, from which `restored` makes it again."""
+    notes = tally.notes
+    return {
+        "source": tally.source,
+        "notes": {"bom": notes.bom, "blank_lines": notes.blank_lines, "format": notes.format, "remarks": notes.remarks},
+        "found": tally.found,
+        "kept": tally.kept,
+        "rules": tally.rules,
+        "repairs": tally.repairs,
+        "made_ids": tally.made_ids,
+        "shapes": [[list(keys), count] for keys, count in tally.shapes.items()],
+        "types": {key: sorted(types) for key, types in tally.types.items()},
+    }
+
+
+def restored(values: dict[str, Any]) -> FileTally:
+    return FileTally(
+        source=values["source"],
+        notes=FileNotes(**values["notes"]),
+        found=values["found"],
+        kept=values["kept"],
+        rules=Counter(values["rules"]),
+        repairs=Counter(values["repairs"]),
+        made_ids=values["made_ids"],
+        shapes=Counter({tuple(keys): count for keys, count in values["shapes"]}),
+        types={key: set(types) for key, types in values["types"].items()},
+    )
 
 
 class Intake:
@@ -85,43 +120,53 @@ class Intake:
         self.repeats: Counter[str] = Counter()  # made ids that came again
         self.tallies: list[FileTally] = []
 
-    def decide(self, source: str, path: Path) -> Iterator[Batch]:
-        """Batches of decisions on one file. Raises DaymillError where the mapping fits none of very many records."""
-        tally = FileTally(source)
-        self.tallies.append(tally)
-        batch, waiting, held = Batch(source), [], 0
-        for item in read_records(path, self.limits, tally.notes):
-            tally.found += 1
-            batch.lines.append(item.line)
-            batch.offsets.append(item.offset)
-            if isinstance(item, Bad):
-                self.refuse(batch, tally, item.rule, item.note, item.raw, item.size)
-                held += len(item.raw)
-            else:
-                value = item.value
-                if type(value) is dict:
-                    tally.see(value)
-                try:
-                    record = self.mapper.record(value)
-                except Refused as refused:
-                    raw = item.raw[: self.limits.raw_bytes]
-                    self.refuse(batch, tally, refused.rule, refused.note, raw, len(item.raw))
-                    held += len(raw)
-                else:
-                    waiting.append((len(batch.ids), record, item.raw))
-                    batch.ids.append(record.id)
-                    batch.verdicts.append("kept")
-                    batch.rules.append("")
-                    batch.notes.append(None)
-                    held += 2 * len(item.raw)
+    def decide(self, source: str, path: Path, skip: int = 0) -> Iterator[Batch]:
+        """Batches of decisions on one file. Raises DaymillError where the mapping fits none of very many records.
+
+        `skip`: so many of the file's first records were decided before; they are read over and not counted.
+        """
+        tally = self.tally(source)
+        batch, held = Batch(source), 0
+        for item in itertools.islice(read_records(path, self.limits, tally.notes), skip, None):
+            held += self.take(batch, tally, item)
             if len(batch) >= BATCH_ROWS or held >= BATCH_BYTES:
-                self.settle(batch, tally, waiting)
+                self.settle(batch, tally)
                 self.complain_early()
                 yield batch
-                batch, waiting, held = Batch(source), [], 0
+                batch, held = Batch(source), 0
         if len(batch):
-            self.settle(batch, tally, waiting)
+            self.settle(batch, tally)
             yield batch
+
+    def tally(self, source: str) -> FileTally:
+        """The tally of a file: a new one, or the last one where it is that file's already."""
+        if not self.tallies or self.tallies[-1].source != source:
+            self.tallies.append(FileTally(source))
+        return self.tallies[-1]
+
+    def take(self, batch: Batch, tally: FileTally, item: Item) -> int:
+        """Put a record into a batch, decided but for its id; returns about how many bytes are held for it."""
+        tally.found += 1
+        batch.lines.append(item.line)
+        batch.offsets.append(item.offset)
+        if isinstance(item, Bad):
+            self.refuse(batch, tally, item.rule, item.note, item.raw, item.size)
+            return len(item.raw)
+        value = item.value
+        if type(value) is dict:
+            tally.see(value)
+        try:
+            record = self.mapper.record(value)
+        except Refused as refused:
+            raw = item.raw[: self.limits.raw_bytes]
+            self.refuse(batch, tally, refused.rule, refused.note, raw, len(item.raw))
+            return len(raw)
+        batch.waiting.append((len(batch.ids), record, item.raw))
+        batch.ids.append(record.id)
+        batch.verdicts.append("kept")
+        batch.rules.append("")
+        batch.notes.append(None)
+        return 2 * len(item.raw)
 
     def refuse(self, batch: Batch, tally: FileTally, rule: str, note: str, raw: bytes, size: int) -> None:
         batch.refused[len(batch.ids)] = (raw, size)
@@ -131,28 +176,42 @@ class Intake:
         batch.notes.append(note)
         tally.rules[rule] += 1
 
-    def settle(self, batch: Batch, tally: FileTally, waiting: list[tuple[int, Record, bytes]]) -> None:
+    def settle(self, batch: Batch, tally: FileTally) -> None:
         """Ids: made where missing, refused where they came before."""
-        ids = [record.id or content_id(record) for _, record, _ in waiting]
-        for id_, new, (place, record, raw) in zip(ids, self.seen.admit(ids), waiting):
-            made = not record.id
+        waiting = batch.waiting
+        made = [record for _, record, _ in waiting if not record.id]
+        answers = [] if made else self.seen.admit([record.id for _, record, _ in waiting])
+        for number, (place, record, raw) in enumerate(waiting):
             if made:
-                tally.made_ids += 1
-                if not new:
-                    id_ = self.next_free(id_)
-                record = record._replace(id=id_)
-            batch.ids[place] = id_
-            if not (new or made):
-                batch.verdicts[place], batch.rules[place] = "quarantined", "duplicate-id"
-                batch.notes[place] = "an earlier record has this id"
-                batch.refused[place] = (raw[: self.limits.raw_bytes], len(raw))
-                tally.rules["duplicate-id"] += 1
-                continue
-            if record.repair:
-                batch.verdicts[place], batch.rules[place], batch.notes[place] = "repaired", "date", record.repair
-                tally.repairs["date"] += 1
-            tally.kept += 1
-            batch.kept.append(record)
+                id_ = self.own_id(record.id, record)
+            else:
+                id_ = record.id if answers[number] else None
+            self.finish(batch, tally, place, record, raw, id_)
+        waiting.clear()
+
+    def own_id(self, given: str | None, record: Record) -> str | None:
+        """The id of a record: its own, None where that came before, or one made of its content."""
+        if given:
+            return given if self.seen.admit([given])[0] else None
+        id_ = content_id(record)
+        return id_ if self.seen.admit([id_])[0] else self.next_free(id_)
+
+    def finish(self, batch: Batch, tally: FileTally, place: int, record: Record, raw: bytes, id_: str | None) -> None:
+        """Keep a record under its id, or refuse it where it has none."""
+        if id_ is None:
+            batch.ids[place] = record.id
+            batch.verdicts[place], batch.rules[place] = "quarantined", DUPLICATE[0]
+            batch.notes[place] = DUPLICATE[1]
+            batch.refused[place] = (raw[: self.limits.raw_bytes], len(raw))
+            tally.rules[DUPLICATE[0]] += 1
+            return
+        batch.ids[place] = id_
+        tally.made_ids += not record.id
+        if record.repair:
+            batch.verdicts[place], batch.rules[place], batch.notes[place] = "repaired", "date", record.repair
+            tally.repairs["date"] += 1
+        tally.kept += 1
+        batch.kept.append(record._replace(id=id_))
 
     def next_free(self, id_: str) -> str:
         while True:

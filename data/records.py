@@ -51,8 +51,13 @@ def read_records(path: Path, limits: Limits, notes: FileNotes) -> Iterator[Item]
         else:
             yield Bad(None, None, b"", size, "unknown-type", f"no reader for `{path.suffix}`; known: {KNOWN}")
     except OSError as error:
-        notes.remarks.append(f"cannot be read: {error.strerror}")
-        yield Bad(None, None, b"", 0, "unreadable", error.strerror or type(error).__name__)
+        yield unreadable(error, notes)
+
+
+def unreadable(error: OSError, notes: FileNotes) -> Bad:
+    """What cannot be read of a file, as one refused record."""
+    notes.remarks.append(f"cannot be read: {error.strerror}")
+    return Bad(None, None, b"", 0, "unreadable", error.strerror or type(error).__name__)
 
 
 def read_text(path: Path, limits: Limits, notes: FileNotes) -> Iterator[Item]:
@@ -70,6 +75,15 @@ def read_text(path: Path, limits: Limits, notes: FileNotes) -> Iterator[Item]:
         yield from read_jsonl(stream, limits, notes)
     else:
         yield from json_reader(head)(stream, limits, notes)
+
+
+def is_json_lines(path: Path) -> bool:
+    """Whether `read_records` would read a file as JSON Lines. Raises OSError."""
+    kind = format_of(path)
+    if kind not in ("jsonl", "json"):
+        return False
+    head = next(blocks(path, FileNotes()), b"")
+    return not head.startswith(WIDE_MARKS) and (kind == "jsonl" or json_reader(head) is read_jsonl)
 
 
 def json_reader(head: bytes) -> Reader:

@@ -55,7 +55,16 @@ def main(params: Ingest, ctx: Context) -> Result:
         ctx.progress(None, "records") as bar,
     ):
         places = Places(records, quarantine, ledger)
-        report = ingest(files, places, names, limits, params.shard_rows, lambda n, source: bar.advance(n, source))
+        report = ingest(
+            files,
+            places,
+            names,
+            limits,
+            params.shard_rows,
+            advance=lambda n, source: bar.advance(n, source),
+            work=ctx.work / "journal",
+            say=lambda words: print(f"ingest: {words}", flush=True),
+        )
     key = f"{report.kept:,} kept, {report.quarantined:,} quarantined"
     return Result(report.rows_in, report.kept, key, report.metrics())
 

@@ -16,23 +16,28 @@ def read_jsonl(stream: Iterator[bytes], limits: Limits, notes: FileNotes) -> Ite
     Of a damaged stream, what ends with LF is kept and the cut tail is one refused record, also where it is empty.
     """
     skipped, stream = without_bom(stream, notes)
-    limit, max_depth = limits.max_record_bytes, limits.max_depth
     number, end = 0, skipped
-    for offset, line, size, ended in lines(stream, limit, limits.raw_bytes, skipped):
+    for offset, line, size, ended in lines(stream, limits.max_record_bytes, limits.raw_bytes, skipped):
         number += 1
         end = offset + size + ended
         if not ended and notes.damage:
             yield Bad(number, offset, line[: limits.raw_bytes], size, notes.damage.rule, notes.damage.note)
             return
-        if size > limit:
-            yield Bad(number, offset, line, size, "size", limits.too_large(size))
-            continue
-        try:
-            yield Found(number, offset, line, parse(line, max_depth))
-        except Refused as refused:
-            if not line.strip(b" \t\r"):
-                notes.blank_lines += 1
-            else:
-                yield Bad(number, offset, line[: limits.raw_bytes], size, refused.rule, refused.note)
+        if item := line_item(number, offset, line, size, limits):
+            yield item
+        else:
+            notes.blank_lines += 1
     if notes.damage:
         yield Bad(number + 1, end, b"", 0, notes.damage.rule, notes.damage.note)
+
+
+def line_item(number: int, offset: int, line: bytes, size: int, limits: Limits) -> Item | None:
+    """The decision on one line (cut to its first bytes where it is over the limit); None for a blank one."""
+    if size > limits.max_record_bytes:
+        return Bad(number, offset, line[: limits.raw_bytes], size, "size", limits.too_large(size))
+    try:
+        return Found(number, offset, line, parse(line, limits.max_depth))
+    except Refused as refused:
+        if not line.strip(b" \t\r"):
+            return None
+        return Bad(number, offset, line[: limits.raw_bytes], size, refused.rule, refused.note)

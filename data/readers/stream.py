@@ -18,18 +18,19 @@ GZIP_MAGIC, ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 BOM = b"\xef\xbb\xbf"
 
 
-def blocks(path: Path, notes: FileNotes) -> Iterator[bytes]:
+def blocks(path: Path, notes: FileNotes, start: int = 0) -> Iterator[bytes]:
     """Non-empty blocks of the decompressed file. gzip and zstd are told by their first bytes, not by the name.
 
-    A stream that is cut or corrupt ends early without an exception; `notes.damage` then says why. Raises OSError.
+    A stream that is cut or corrupt ends early without an exception; `notes.damage` then says why. `start` bytes of the
+    decompressed file are left out, without being read where the file is plain. Raises OSError.
     """
     with path.open("rb") as file:
         magic = file.read(4)
         file.seek(0)
         if magic[:2] == GZIP_MAGIC:
-            yield from gzip_blocks(file, notes)
+            yield from behind(gzip_blocks(file, notes), start)
         elif magic == ZSTD_MAGIC:
-            yield from zstd_blocks(file, notes)
+            yield from behind(zstd_blocks(file, notes), start)
         elif path.suffix in (".gz", ".zst"):
             kind = "gzip" if path.suffix == ".gz" else "zstd"
             if magic:
@@ -37,8 +38,17 @@ def blocks(path: Path, notes: FileNotes) -> Iterator[bytes]:
             else:
                 notes.damage = Damage("truncated", f"an empty file is not a {kind} stream")
         else:
+            file.seek(start)
             while block := file.read(BLOCK):
                 yield block
+
+
+def behind(stream: Iterator[bytes], start: int) -> Iterator[bytes]:
+    """A stream without its first `start` bytes."""
+    for block in stream:
+        if start < len(block):
+            yield block[start:] if start else block
+        start = max(start - len(block), 0)
 
 
 def gzip_blocks(file: BinaryIO, notes: FileNotes) -> Iterator[bytes]:

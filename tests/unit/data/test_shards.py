@@ -80,9 +80,12 @@ def test_a_failed_writer_leaves_no_half_part(tmp_path: Path) -> None:
 
 def test_large_rows_are_flushed_by_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shards, "GROUP_BYTES", 1000)
-    write(tmp_path, [20] * 5)
-    with shards.opened(shard_files(tmp_path)[0]) as file:
-        assert file.num_row_groups == 5
+    groups = []
+    for name, batches in (("a", [20] * 5), ("b", [1] * 100), ("c", [7, 93])):
+        write(tmp_path / name, batches)
+        with shards.opened(shard_files(tmp_path / name)[0]) as file:
+            groups.append([file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)])
+    assert groups[0] == groups[1] == groups[2] and len(groups[0]) > 1
 
 
 @pytest.mark.parametrize("change", ["missing", "unknown"])

@@ -1,0 +1,65 @@
+"""A stream cut into chunks of whole lines, for readers that take many lines at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+
+class Chunk(NamedTuple):
+    """Whole lines with their LF; or one line by itself where `size` says how long it is without its LF.
+
+    A line stands alone where no LF ends it (`ended` is false: the end of the stream), and where it is over the limit:
+    `data` is then cut to its first bytes.
+    """
+
+    offset: int
+    data: bytes
+    size: int = -1
+    ended: bool = True
+
+
+def line_chunks(stream: Iterator[bytes], size: int, limit: int, keep: int, start: int = 0) -> Iterator[Chunk]:
+    """Chunks of about `size` bytes; `limit` bytes are the longest line that is held, longer ones are cut to `keep`.
+
+    `start` is the offset of the stream's first byte.
+    """
+    offset, rest = start, b""
+    parts: list[bytes] = []
+    held = 0
+    for block in stream:
+        parts.append(block)
+        held += len(block)
+        if held < size:
+            continue
+        data = b"".join(parts)
+        end = data.rfind(b"\n") + 1
+        if end:
+            yield Chunk(offset, data[:end])
+            offset += end
+            rest = data[end:]
+        elif held > limit:
+            cut, rest, ended = long_line(data, stream)
+            yield Chunk(offset, data[:keep], cut, ended)
+            offset += cut + ended
+        else:
+            rest = data
+        parts, held = [rest], len(rest)
+    data = b"".join(parts)
+    end = data.rfind(b"\n") + 1
+    if end:
+        yield Chunk(offset, data[:end])
+    if len(data) > end:
+        size = len(data) - end
+        yield Chunk(offset + end, data[end:] if size <= limit else data[end : end + keep], size, False)
+
+
+def long_line(begin: bytes, stream: Iterator[bytes]) -> tuple[int, bytes, bool]:
+    """Length of a line that begins with `begin`, what follows it, and whether it ended; nothing of it is held."""
+    size = len(begin)
+    for block in stream:
+        end = block.find(b"\n")
+        if end >= 0:
+            return size + end, block[end + 1 :], True
+        size += len(block)
+    return size, b"", False
