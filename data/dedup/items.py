@@ -1,142 +1,281 @@
-"""Reads protected items from normalized text: a token pattern, a memo of words, and a walk over what matters.
+"""Reads the protected items of a text: chunks between white space, a memo of them, a close look at the few that matter.
 
-Most words of a text are no items, and most are words seen before: the memo answers for them at the price of a
-dictionary's look-up, and only the few that may be items are looked at with their neighbors.
+Most chunks hold no item, and most were seen before: the memo answers for them at the price of a dictionary's look-up.
+A chunk that says all by itself ("no", "120/80,") is answered by the memo too; only where neighbors decide ("5 mg",
+"3 March") are tokens looked at one by one.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
+from itertools import chain, compress
+from typing import NamedTuple, TypeVar
 
-from data.dedup import vocabulary as v
+from data.dedup import han, units, vocabulary
 from data.dedup.classify import (
     BEFORE,
+    COPYRIGHT,
     CURRENCY,
     DESIGNATOR,
+    EYE,
+    HAN_DRUG,
     HAN_NUMBER,
     ITEM,
     MONTH,
     NEGATION,
     NUMBER,
+    PHRASE,
     SIGN,
     WEEKDAY,
     Code,
     classify,
 )
-from data.dedup.drugs import HAN_STEMS
-from data.dedup.quantities import HYPHENS, Item, beside_number, designator, han_number, month, number
+from data.dedup.drugs import HAN_PREFIX
+from data.dedup.quantities import (
+    HYPHENS,
+    Item,
+    behind_copyright,
+    beside_number,
+    decimal,
+    designator,
+    han_number,
+    month,
+    number,
+)
 from data.quality.rules import UNSPACED
+from data.text import MAIL, URL, normalize
 
 KINDS = ("number", "date", "negation", "laterality", "drug", "episode")
 
-SIGNS = r"(?<!\w)[-+](?=[.\d$])|(?<![\w.])\.(?=\d)|[<>]=?(?=\s?\d)"
+SIGNS = r"(?<!\w)[-+](?=[.\d$€£])|(?<![\w.])\.(?=\d)|[<>]=?(?=\d|$)"
 ASCII_TOKEN = re.compile(rf"\w+(?:(?<=\d)[.,:/-](?=\d)\w+|'t\b)*|[$%]|{SIGNS}")
 WORD = rf"[^\W{UNSPACED}]+"
 WIDE_TOKEN = re.compile(
-    rf"{WORD}(?:(?<=\d)[.,:/⁄{HYPHENS}](?=\d){WORD}|['’]t\b)*"
-    rf"|[$%‰°€£¥₹₽₩©]|(?<!\w)−(?=[.\d$€])|[≤≥](?=\s?\d)|{SIGNS}"
+    rf"{WORD}(?:(?<=\d)[.,:/⁄{HYPHENS}](?=\d){WORD}|['’]t\b)*|[$%‰°€£¥₹₽₩©]|(?<!\w)−(?=[.\d$€£])|[≤≥](?=\d|$)|{SIGNS}"
 )
 UNSPACED_TOKEN = re.compile(
-    "|".join(
-        [
-            *v.HAN_PLAIN,
-            *v.KANA_NEGATION,
-            *(word for table in (v.WEEKDAYS, v.RELATIVE_DAYS, v.SIDES) for word in table if v.is_unspaced(word)),
-            rf"[\u4e00-\u9fff]{{0,2}}(?:{'|'.join(HAN_STEMS)})",
-            *v.HAN_UNITS,
-            rf"第?[{v.HAN_NUMERALS}]+",
-            rf"[{UNSPACED}]",
-            WIDE_TOKEN.pattern,
-        ]
-    )
+    rf"(?:(?![{han.FIRST}])[{UNSPACED}])+|{han.PERCENT}|第?[{han.NUMERALS}]+|{'|'.join(han.SPECIAL)}|[{UNSPACED}]|{WIDE_TOKEN.pattern}"
 )
 HAS_UNSPACED = re.compile(f"[{UNSPACED}]")
-# Longer tokens are no words: they are looked at, and not remembered.
-LONG = 40
-REMEMBERED = 1 << 16
+PLAIN = re.compile(r"\d+(?:[.,]\d+)*")
+ADDRESS = re.compile(rf"{URL}|<?{MAIL}>?")
+# Characters of chunks that are remembered; then all are forgotten.
+REMEMBERED = 1 << 20
+# Chunks looked at before and after one whose neighbors decide: at most, and at least for a mail's footer.
+BEHIND, AHEAD, FOOTER = 2, 9, 4
+
+Found = TypeVar("Found")
 
 
-class Memo(dict[str, Code | None]):
-    """What each word may be, remembered up to a bound."""
+class Memo(dict[str, Found]):
+    """What was found out about a chunk, remembered up to a bound."""
 
-    def __missing__(self, token: str) -> Code | None:
-        code = classify(token)
-        if len(token) <= LONG:
-            if len(self) >= REMEMBERED:
-                self.clear()
-            self[token] = code
-        return code
+    def __init__(self, find: Callable[[str], Found]) -> None:
+        self._find = find
+        self._characters = 0
+
+    def __missing__(self, chunk: str) -> Found:
+        found = self._find(chunk)
+        self._characters += len(chunk) + 16
+        if self._characters > REMEMBERED:
+            self.clear()
+            self._characters = 0
+        self[chunk] = found
+        return found
+
+
+class Chunk(NamedTuple):
+    """A chunk's tokens and what each may be, and what it is to its neighbors."""
+
+    tokens: list[str]
+    codes: list[Code | None]
+    # its items, where it says all by itself unless what comes behind joins
+    says: list[Item] | None
+    waits: bool
+    # what it is alone: a number to which a unit may be added, or a unit
+    amount: str | None
+    unit: str | None
+    # it may belong to a number, a negation or a name before it; a quantity or date may go on behind it
+    joins: bool
+    goes_on: bool
 
 
 class Reader:
-    """Items of the given kinds; with `footers` also the negations and years of mail footers count."""
+    """Reads items of the given kinds, and the user's words.
 
-    def __init__(self, kinds: frozenset[str], footers: bool = False) -> None:
-        self.kinds = kinds
+    With `addresses` what stands in URLs and mail addresses counts too, with `footers` the negations and years of mail
+    footers.
+    """
+
+    def __init__(
+        self, kinds: frozenset[str], words: Sequence[str] = (), addresses: bool = False, footers: bool = False
+    ) -> None:
+        self.kinds = kinds | {"word"}
+        self.addresses = addresses
         self.footers = footers
-        self._memo = Memo()
+        self._phrases: dict[str, list[list[str]]] = {}
+        for phrase in sorted({tuple(tokens_of(normalize(word))) for word in words}, key=lambda p: (-len(p), p)):
+            self._phrases.setdefault(phrase[0], []).append(list(phrase))
+        self._longest = max((len(phrase) for phrases in self._phrases.values() for phrase in phrases), default=0)
+        self._classes = Memo(self._classify)
+        self._chunks = Memo(self._chunk)
+        self._matters = Memo(lambda chunk: any(self._chunks[chunk].codes))
 
     def read(self, text: str) -> list[Item]:
-        """Kind and canonical value of every item of a normalized text, in its order."""
-        if text.isascii():
-            tokens = ASCII_TOKEN.findall(text)
-        elif HAS_UNSPACED.search(text):
-            tokens = UNSPACED_TOKEN.findall(text)
-        else:
-            tokens = WIDE_TOKEN.findall(text)
-        codes = list(map(self._memo.__getitem__, tokens))
-        if not any(codes):
-            return []
+        """Kind and canonical value of every item of a text, in its order."""
+        # for ASCII this is what normalize does
+        chunks = text.lower().split() if text.isascii() else normalize(text).split(" ")
         items: list[Item] = []
-        position = 0
-        for place, code in enumerate(codes):
-            if code is not None and place >= position:
-                position = self._item(tokens, codes, place, code, items)
-        return items if len(self.kinds) == len(KINDS) else [item for item in items if item[0] in self.kinds]
+        resume = 0
+        last = len(chunks) - 1
+        for place in compress(range(len(chunks)), map(self._matters.__getitem__, chunks)):
+            if place < resume:
+                continue
+            chunk = self._chunks[chunks[place]]
+            behind = self._chunks[chunks[place + 1]] if chunk.waits and place < last else NOTHING
+            if chunk.says is not None and not behind.joins:
+                items += chunk.says
+            elif (
+                chunk.amount is not None
+                and behind.unit is not None
+                and (place + 2 > last or not self._chunks[chunks[place + 2]].goes_on)
+            ):
+                items.append(("number", f"{chunk.amount} {behind.unit}"))
+                resume = place + 2
+            else:
+                resume = self._look(chunks, place, items)
+        return items if len(self.kinds) > len(KINDS) else [item for item in items if item[0] in self.kinds]
+
+    def _look(self, chunks: list[str], place: int, items: list[Item]) -> int:
+        """Append what stands at a chunk, by its neighbors; return the chunk after what was read."""
+        tokens: list[str] = []
+        codes: list[Code | None] = []
+        ends = [0]
+        start = stop = max(0, place - BEHIND)
+        at = 0
+        while True:
+            reach = self._reach(chunks, place)
+            while stop < reach:
+                tokens += self._chunks[chunks[stop]].tokens
+                codes += self._chunks[chunks[stop]].codes
+                ends.append(len(tokens))
+                stop += 1
+            at = max(at, ends[place - start])
+            while at < ends[place - start + 1]:
+                code = codes[at]
+                at = at + 1 if code is None else self._item(tokens, codes, at, code, items)
+            while place < stop and ends[place - start + 1] <= at:
+                place += 1
+            # what was read may end inside of a chunk, whose other tokens are then read with it
+            if place == stop or ends[place - start] == at:
+                return place
+
+    def _reach(self, chunks: list[str], place: int) -> int:
+        """The chunk behind all that may belong to what stands at a chunk."""
+        reach = place + 1
+        last = min(len(chunks), place + AHEAD)
+        while reach < last and self._chunks[chunks[reach]].goes_on:
+            reach += 1
+        return min(len(chunks), max(reach + 1, place + FOOTER, place + self._longest))
+
+    def _chunk(self, text: str) -> Chunk:
+        if not self.addresses and ("@" in text or "://" in text or "www." in text):
+            text = ADDRESS.sub(" ", text)
+        tokens = tokens_of(text)
+        codes = [self._classes[token] for token in tokens]
+        roles = {code[0] for code in codes if code is not None}
+        ending = codes[-1][0] if codes and codes[-1] is not None else ITEM
+        says: list[Item] | None = None
+        if not roles & TAKE_A_LOOK and ending not in (SIGN, CURRENCY):
+            says = []
+            at = 0
+            while at < len(tokens):
+                code = codes[at]
+                at = at + 1 if code is None else self._item(tokens, codes, at, code, says)
+        first = tokens[0] if tokens else ""
+        amount = decimal(first) if roles == {NUMBER} and len(tokens) == 1 and PLAIN.fullmatch(first) else None
+        unit = units.UNITS.get(first) if len(tokens) == 1 and first not in han.DATE_UNITS else None
+        goes_on = not tokens or any(token in GOES_ON or token[0].isdigit() for token in tokens[:AHEAD])
+        joins = not tokens or first in JOINS or (len(first) == 1 and first.isalpha())
+        return Chunk(tokens, codes, says, ending in WAITING, amount, unit, joins, goes_on)
+
+    def _classify(self, token: str) -> Code | None:
+        return (PHRASE, "word", token) if token in self._phrases else classify(token)
 
     def _item(self, tokens: list[str], codes: list[Code | None], place: int, code: Code, items: list[Item]) -> int:
         """Append what stands at a place; return the place after it."""
         role, kind, value = code
+        if role == PHRASE:
+            for phrase in self._phrases[value]:
+                if tokens[place : place + len(phrase)] == phrase:
+                    items.append((kind, " ".join(phrase)))
+                    break
+            # the word may be something of its own beside
+            own = classify(value)
+            return place + 1 if own is None else self._item(tokens, codes, place, own, items)
         if role == ITEM:
             items.append((kind, value))
         elif role == NEGATION:
             if self.footers or not is_footer(tokens, place, value):
                 items.append((kind, value))
         elif role in (NUMBER, SIGN, CURRENCY):
-            return number(tokens, codes, place, items, self.footers)
+            return number(tokens, codes, place, items)
+        elif role == COPYRIGHT:
+            return place + 1 if self.footers else behind_copyright(tokens, place)
         elif role == MONTH:
             return month(tokens, place, items)
         elif role == WEEKDAY:
             if beside_number(codes, place):
                 items.append((kind, value))
         elif role == BEFORE:
-            if place + 1 < len(tokens) and follows(kind, tokens[place + 1]):
+            if place + 1 < len(tokens) and tokens[place + 1] in CONDITIONS[kind][1]:
                 items.append((CONDITIONS[kind][0], value))
+        elif role == EYE:
+            if beside_number(codes, place) or (place + 1 < len(tokens) and tokens[place + 1] in vocabulary.EYE_WORDS):
+                items.append((kind, value))
         elif role == DESIGNATOR:
             return designator(tokens, place, items)
         elif role == HAN_NUMBER:
             return han_number(tokens, place, items)
+        elif role == HAN_DRUG:
+            items.append((kind, han_drug(tokens, place)))
         return place + 1
 
 
 # A word that is an item only before certain others: condition -> kind of the item, the words that may follow.
 CONDITIONS: dict[str, tuple[str, frozenset[str]]] = {
-    "counted": ("number", v.AFTER_COUNTED),
-    "one": ("number", frozenset(v.UNITS)),
-    "side": ("laterality", v.BODY),
-    "eye": ("laterality", v.EYE_WORDS),
-    "episode": ("episode", v.AFTER_EPISODE),
+    "counted": ("number", units.AFTER_COUNTED),
+    "one": ("number", frozenset(units.UNITS)),
+    "side": ("laterality", vocabulary.BODY),
+    "episode": ("episode", vocabulary.AFTER_EPISODE),
 }
+NOTHING = Chunk([], [], None, False, None, None, False, False)
+# Roles that neighbors may decide; those of the second kind only where a word behind them joins.
+TAKE_A_LOOK = frozenset((MONTH, WEEKDAY, EYE, HAN_NUMBER, HAN_DRUG, PHRASE, COPYRIGHT))
+WAITING = frozenset((NUMBER, NEGATION, BEFORE, DESIGNATOR))
+GOES_ON = frozenset(units.UNITS) | frozenset(units.MONTHS) | units.PER | frozenset(("of", "de", "m"))
+JOINS = GOES_ON.union(
+    *(words for _, words in CONDITIONS.values()),
+    (phrase[0] for phrase in chain.from_iterable(vocabulary.FOOTER_NEGATIONS.values())),
+)
 
 
-def follows(condition: str, token: str) -> bool:
-    return token in CONDITIONS[condition][1] or (condition == "eye" and token[0].isdigit())
+def tokens_of(text: str) -> list[str]:
+    """The tokens of a normalized text: words, numbers with what joins them, signs of currencies and of numbers."""
+    if text.isascii():
+        return ASCII_TOKEN.findall(text)
+    return (UNSPACED_TOKEN if HAS_UNSPACED.search(text) else WIDE_TOKEN).findall(text)
 
 
 def is_footer(tokens: list[str], place: int, negation: str) -> bool:
     """Whether a negation belongs to a mail's footer, by the words behind it."""
-    phrases = v.FOOTER_NEGATIONS.get(negation)
-    if phrases is None:
-        return False
-    after = tokens[place + 1 : place + 1 + v.FOOTER_WORDS]
-    return any(after[: len(phrase)] == phrase for phrase in phrases)
+    phrases = vocabulary.FOOTER_NEGATIONS.get(negation, ())
+    return any(tokens[place + 1 : place + 1 + len(phrase)] == phrase for phrase in phrases)
+
+
+def han_drug(tokens: list[str], place: int) -> str:
+    """A Chinese drug's stem with the two characters that tell it from its siblings."""
+    if tokens[place] == HAN_PREFIX:
+        return HAN_PREFIX + "".join(tokens[place + 1 : place + 2])[:2]
+    return "".join(tokens[max(0, place - 2) : place])[-2:] + tokens[place]

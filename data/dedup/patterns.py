@@ -9,36 +9,22 @@ from re import _parser as sre  # type: ignore[attr-defined]
 from typing import Any
 
 from data.errors import DaymillError
-from data.text import normalize
 
-Compiled = tuple[str, re.Pattern[str]]
 # A repeat of up to this often is taken as bounded.
 FEW = 16
 
 
-def compile_words(words: Sequence[str]) -> list[Compiled]:
-    """One pattern for all words and phrases, longest first; whole words only, save in scripts without spaces."""
-    plain = [normalize(word) for word in words]
-    for position, word in enumerate(plain):
-        if not word:
-            raise DaymillError(f"protect.words[{position}] is empty; give a word or remove the entry")
-    if not plain:
-        return []
-    bounded = [
-        rf"{_edge(word[0], '<')}{re.escape(word)}{_edge(word[-1], '')}"
-        for word in sorted(set(plain), key=lambda word: (-len(word), word))
-    ]
-    return [("word", re.compile("|".join(bounded)))]
+def checked_words(words: Sequence[str]) -> tuple[str, ...]:
+    """The words and phrases as given. Raises DaymillError for one in which there is nothing to look for."""
+    for position, word in enumerate(words):
+        if not any(map(str.isalnum, word)):
+            raise DaymillError(f"protect.words[{position}] has no letters or digits; give a word or remove the entry")
+    return tuple(words)
 
 
-def compile_patterns(patterns: Sequence[str]) -> list[Compiled]:
+def compile_patterns(patterns: Sequence[str]) -> list[re.Pattern[str]]:
     """The patterns, compiled. Raises DaymillError naming the entry and the column of what is wrong with it."""
-    return [("pattern", _checked(position, pattern)) for position, pattern in enumerate(patterns)]
-
-
-def _edge(char: str, behind: str) -> str:
-    spaced = char.isalnum() and ord(char) < 0x0E00
-    return rf"(?{behind}!\w)" if spaced else ""
+    return [_checked(position, pattern) for position, pattern in enumerate(patterns)]
 
 
 def _checked(position: int, pattern: str) -> re.Pattern[str]:
@@ -63,34 +49,25 @@ def _checked(position: int, pattern: str) -> re.Pattern[str]:
 
 def _explodes(tree: Any, inside: bool) -> bool:
     """Whether a repeat without a small bound holds another, or an alternation, that can give back what it took."""
-    for op, argument in tree:
-        if op in (ops.MAX_REPEAT, ops.MIN_REPEAT):
-            _, most, body = argument
-            unbounded = most > FEW
-            if unbounded and inside:
-                return True
-            if _explodes(body, inside or unbounded):
-                return True
-        elif op is ops.POSSESSIVE_REPEAT:
-            if _explodes(argument[2], False):
-                return True
-        elif op is ops.ATOMIC_GROUP:
-            if _explodes(argument, False):
-                return True
-        elif op is ops.SUBPATTERN:
-            if _explodes(argument[-1], inside):
-                return True
-        elif op is ops.BRANCH:
-            if inside and _overlap(argument[1]):
-                return True
-            if any(_explodes(branch, inside) for branch in argument[1]):
-                return True
-        elif op in (ops.ASSERT, ops.ASSERT_NOT):
-            if _explodes(argument[1], False):
-                return True
-        elif op is ops.GROUPREF_EXISTS:
-            if any(_explodes(branch, inside) for branch in argument[1:] if branch is not None):
-                return True
+    return any(_gives_back(op, argument, inside) for op, argument in tree)
+
+
+def _gives_back(op: Any, argument: Any, inside: bool) -> bool:
+    if op in (ops.MAX_REPEAT, ops.MIN_REPEAT):
+        unbounded = argument[1] > FEW
+        return (unbounded and inside) or _explodes(argument[2], inside or unbounded)
+    if op is ops.POSSESSIVE_REPEAT:
+        return _explodes(argument[2], False)
+    if op is ops.ATOMIC_GROUP:
+        return _explodes(argument, False)
+    if op is ops.SUBPATTERN:
+        return _explodes(argument[-1], inside)
+    if op is ops.BRANCH:
+        return (inside and _overlap(argument[1])) or any(_explodes(branch, inside) for branch in argument[1])
+    if op in (ops.ASSERT, ops.ASSERT_NOT):
+        return _explodes(argument[1], False)
+    if op is ops.GROUPREF_EXISTS:
+        return any(_explodes(branch, inside) for branch in argument[1:] if branch is not None)
     return False
 
 

@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from data.dedup.items import KINDS, Item, Reader
-from data.dedup.patterns import compile_patterns, compile_words
+from data.dedup.items import HAS_UNSPACED, KINDS, Item, Reader
+from data.dedup.patterns import checked_words, compile_patterns
 from data.dedup.substitution import substituted
 from data.errors import DaymillError
-from data.text import MAIL, URL, normalize
-
-ADDRESS = re.compile(rf"{URL}|<?{MAIL}>?")
+from data.text import normalize
 
 
 @dataclass(frozen=True)
@@ -51,7 +49,7 @@ class ProtectConfig:
         ):
             if getattr(self, name) not in allowed:
                 raise DaymillError(f"protect.{name} is {getattr(self, name)!r}; expected {' or '.join(allowed)}")
-        compile_words(self.words)
+        checked_words(self.words)
         compile_patterns(self.patterns)
 
 
@@ -60,8 +58,17 @@ class Protector:
 
     def __init__(self, config: ProtectConfig | None = None) -> None:
         self.config = config or ProtectConfig()
-        self._reader = Reader(frozenset(self.config.kinds), footers=self.config.footers == "protect")
-        self._own = [*compile_words(self.config.words), *compile_patterns(self.config.patterns)]
+        words = sorted(set(map(normalize, checked_words(self.config.words))))
+        self._reader = Reader(
+            frozenset(self.config.kinds),
+            [word for word in words if not HAS_UNSPACED.search(word)],
+            addresses=self.config.addresses == "protect",
+            footers=self.config.footers == "protect",
+        )
+        # without spaces there are no whole words to look for
+        parts = [re.escape(word) for word in sorted(words, key=len, reverse=True) if HAS_UNSPACED.search(word)]
+        self._patterns = [("word", re.compile("|".join(parts)))] if parts else []
+        self._patterns += [("pattern", pattern) for pattern in compile_patterns(self.config.patterns)]
 
     def __reduce__(self) -> tuple[Callable[[ProtectConfig], Protector], tuple[ProtectConfig]]:
         return type(self), (self.config,)
@@ -72,11 +79,11 @@ class Protector:
         return self.config.substitution == "strict"
 
     def items(self, text: str) -> list[Item]:
-        """The protected items (kind, canonical value) in the order of the text; the user's own follow the built-in."""
-        normalized = self._without_addresses(normalize(text))
-        items = self._reader.read(normalized)
-        if self._own:
-            items = items + list(self._own_items(normalized))
+        """The protected items (kind, canonical value) in the order of the text; what patterns match comes behind."""
+        items = self._reader.read(text)
+        if self._patterns:
+            normalized = normalize(text)
+            items += [(kind, found[0]) for kind, pattern in self._patterns for found in pattern.finditer(normalized)]
         return items
 
     def fingerprint(self, text: str) -> int:
@@ -89,16 +96,6 @@ class Protector:
         if kind is None and self.pairwise and substituted(normalize(a), normalize(b)):
             return "substitution"
         return kind
-
-    def _without_addresses(self, normalized: str) -> str:
-        if self.config.addresses == "ignore" and ("@" in normalized or "://" in normalized or "www." in normalized):
-            return ADDRESS.sub(" ", normalized)
-        return normalized
-
-    def _own_items(self, normalized: str) -> Iterator[Item]:
-        for kind, pattern in self._own:
-            for found in pattern.finditer(normalized):
-                yield kind, found[0]
 
 
 def difference(a: Sequence[Item], b: Sequence[Item]) -> str | None:

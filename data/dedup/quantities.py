@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from data.dedup import vocabulary as v
+from data.dedup import han
+from data.dedup import units as u
 from data.dedup.classify import CURRENCY, HAN_NUMERAL, MONTH, NUMBER, SIGN, Code
 
 Item = tuple[str, str]
@@ -20,11 +21,12 @@ ISO_DATE = re.compile(r"(\d{4})([-/.])(\d{1,2})\2(\d{1,2})(?:t(\d.*))?")
 DAY_OR_MONTH_FIRST = re.compile(r"(\d{1,2})([-/.])(\d{1,2})\2(\d{4}|\d{2})")
 DAY = re.compile(r"(\d{1,2})(?:st|nd|rd|th)?")
 YEAR = re.compile(r"[12]\d{3}")
+YEARS = re.compile(rf"[12]\d{{3}}(?:[,{HYPHENS}]\d+)*")
 RANGE = re.compile(f"[{HYPHENS}]")
 UNITS_AT_MOST = 4
 
 
-def number(tokens: list[str], codes: Sequence[Code | None], place: int, items: list[Item], footers: bool) -> int:
+def number(tokens: list[str], codes: Sequence[Code | None], place: int, items: list[Item]) -> int:
     """Append the quantity, date or code at a place, with signs before and units behind; return the place after it."""
     sign = currency = ""
     first = place
@@ -39,8 +41,6 @@ def number(tokens: list[str], codes: Sequence[Code | None], place: int, items: l
     if code is None or code[0] != NUMBER:
         return max(place, first + 1)
     token = code[2]
-    if not footers and YEAR.match(token) and is_copyright(tokens, first):
-        return place + 1
     if not sign and not currency and (after := date(tokens, place, items)):
         return after
     parts = NUMERIC.fullmatch(token)
@@ -49,14 +49,14 @@ def number(tokens: list[str], codes: Sequence[Code | None], place: int, items: l
         return place + 1
     written, attached = parts[1], parts[2]
     place += 1
-    if attached in v.ORDINAL_ENDINGS and attached:
+    if attached in u.ORDINAL_ENDINGS and attached:
         items.append(("number", f"{written}."))
         return place
-    if attached and attached not in v.UNITS:
+    if attached and attached not in u.UNITS:
         items.append(("number", sign + token))
         return place
-    units = [v.UNITS[attached]] if attached else []
-    kind = "date" if place < len(tokens) and tokens[place] in v.HAN_DATE_UNITS else "number"
+    units = [u.UNITS[attached]] if attached else []
+    kind = "date" if place < len(tokens) and tokens[place] in han.DATE_UNITS else "number"
     place = units_behind(tokens, place, units)
     if currency:
         units.append(currency)
@@ -85,9 +85,9 @@ def date(tokens: list[str], place: int, items: list[Item]) -> int:
         behind = place + 1
         if behind + 1 < len(tokens) and tokens[behind] in ("of", "de", "."):
             behind += 1
-        if behind < len(tokens) and tokens[behind] in v.MONTHS and 1 <= int(day_of[1]) <= 31:
+        if behind < len(tokens) and tokens[behind] in u.MONTHS and 1 <= int(day_of[1]) <= 31:
             year, after = year_at(tokens, behind + 1)
-            items.append(("date", f"{year}-{v.MONTHS[tokens[behind]]:02d}-{int(day_of[1]):02d}"))
+            items.append(("date", f"{year}-{u.MONTHS[tokens[behind]]:02d}-{int(day_of[1]):02d}"))
             return after
     return 0
 
@@ -95,7 +95,7 @@ def date(tokens: list[str], place: int, items: list[Item]) -> int:
 def month(tokens: list[str], place: int, items: list[Item]) -> int:
     """Append the date that a month's name begins; a name that is also a word counts beside a number only."""
     name = tokens[place]
-    value = f"{v.MONTHS[name]:02d}"
+    value = f"{u.MONTHS[name]:02d}"
     behind = tokens[place + 1] if place + 1 < len(tokens) else ""
     if YEAR.fullmatch(behind):
         items.append(("date", f"{behind}-{value}"))
@@ -105,7 +105,7 @@ def month(tokens: list[str], place: int, items: list[Item]) -> int:
         year, after = year_at(tokens, place + 2)
         items.append(("date", f"{year}-{value}-{int(day[1]):02d}"))
         return after
-    if behind[:1].isdigit() or name in v.PLAIN_MONTHS or (place and tokens[place - 1] in v.BEFORE_MONTH):
+    if behind[:1].isdigit() or name in u.PLAIN_MONTHS or (place and tokens[place - 1] in u.BEFORE_MONTH):
         items.append(("date", f"--{value}"))
     return place + 1
 
@@ -125,17 +125,18 @@ def han_number(tokens: list[str], place: int, items: list[Item]) -> int:
     if parts is None:
         return place + 1
     ordinal, numerals = parts[1], parts[2]
-    value = v.HAN_DIGITS.get(numerals, numerals)
+    value = han.DIGITS.get(numerals, numerals)
     if ordinal:
         items.append(("number", f"{value}."))
         return place + 1
     behind = tokens[place + 1] if place + 1 < len(tokens) else ""
-    counts = behind in v.UNITS and not (numerals == "一" and behind in v.HAN_ARTICLES)
-    if not counts and len(numerals) == 1 and (place == 0 or tokens[place - 1] != "百分之"):
+    percent = place > 0 and tokens[place - 1] == han.PERCENT
+    counts = behind in u.UNITS and not (numerals == "一" and behind in han.ARTICLES)
+    if not counts and not percent and len(numerals) == 1:
         return place + 1
-    units: list[str] = []
+    units = ["%"] if percent else []
     place = units_behind(tokens, place + 1, units)
-    items.append(("date" if behind in v.HAN_DATE_UNITS else "number", " ".join([value, *units])))
+    items.append(("date" if behind in han.DATE_UNITS else "number", " ".join([value, *units])))
     return place
 
 
@@ -143,12 +144,12 @@ def units_behind(tokens: list[str], place: int, units: list[str]) -> int:
     """Collect the units from a place on ("mg per kg", "million dollars", "a.m."); return the place after them."""
     while place < len(tokens) and len(units) < UNITS_AT_MOST:
         token = tokens[place]
-        if token in v.UNITS:
-            units.append(v.UNITS[token])
+        if token in u.UNITS:
+            units.append(u.UNITS[token])
         elif token in ("a", "p") and tokens[place + 1 : place + 2] == ["m"]:
             units.append(f"{token}m")
             place += 1
-        elif not (units and token in v.PER and place + 1 < len(tokens) and tokens[place + 1] in v.UNITS):
+        elif not (units and token in u.PER and place + 1 < len(tokens) and tokens[place + 1] in u.UNITS):
             break
         place += 1
     return place
@@ -190,10 +191,14 @@ def year_at(tokens: list[str], place: int) -> tuple[str, int]:
     return "-", place
 
 
-def is_copyright(tokens: list[str], place: int) -> bool:
-    """Whether a year stands in a copyright line."""
-    before = tokens[max(0, place - 2) : place]
-    return before[-1:] in (["©"], ["copyright"]) or before in (["copyright", "c"], ["copyright", "©"])
+def behind_copyright(tokens: Sequence[str], place: int) -> int:
+    """The place after a copyright sign and its years: the same letter of another year is the same letter."""
+    place += 1
+    while place < len(tokens) and tokens[place] in ("c", "©"):
+        place += 1
+    while place < len(tokens) and YEARS.fullmatch(tokens[place]):
+        place += 1
+    return place
 
 
 def beside_number(codes: Sequence[Code | None], place: int) -> bool:

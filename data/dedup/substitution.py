@@ -7,89 +7,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 
+from data.dedup.lists import words
 from data.quality.rules import TOKEN
 
 # A word of form: replacing it by another such word changes no content.
-STOP_WORDS = frozenset(
-    [
-        "a",
-        "an",
-        "the",
-        "this",
-        "that",
-        "these",
-        "those",
-        "and",
-        "or",
-        "but",
-        "so",
-        "of",
-        "in",
-        "on",
-        "at",
-        "to",
-        "for",
-        "from",
-        "by",
-        "with",
-        "as",
-        "is",
-        "are",
-        "was",
-        "were",
-        "be",
-        "been",
-        "being",
-        "am",
-        "do",
-        "does",
-        "did",
-        "has",
-        "have",
-        "had",
-        "will",
-        "would",
-        "shall",
-        "should",
-        "can",
-        "could",
-        "may",
-        "might",
-        "must",
-        "it",
-        "its",
-        "he",
-        "she",
-        "they",
-        "them",
-        "his",
-        "her",
-        "their",
-        "we",
-        "us",
-        "our",
-        "you",
-        "your",
-        "i",
-        "me",
-        "my",
-        "who",
-        "whom",
-        "which",
-        "what",
-        "there",
-        "here",
-        "then",
-        "than",
-        "also",
-        "just",
-        "very",
-        "too",
-        "if",
-        "when",
-        "while",
-    ]
-)
+STOP_WORDS = words("""
+    a an the this that these those and or but so of in on at to for from by with as is are was were be been being am do
+    does did has have had will would shall should can could may might must it its he she they him his her their we us
+    our you your i me my who whom which what there here then than also just very too if when while
+""")
 ANCHOR = 3
 # Between two anchors at most this many tokens of a side are aligned; more is another text, not an edit.
 GAP = 400
