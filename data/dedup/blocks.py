@@ -26,18 +26,22 @@ FIVES, THREES, NIBBLES, BYTES = (
 )
 
 
-def near_pairs(prints: np.ndarray, distance: int = DISTANCE, blocks: int | None = None) -> np.ndarray:
+def near_pairs(
+    prints: np.ndarray, distance: int = DISTANCE, blocks: int | None = None, limit: int | None = None
+) -> np.ndarray:
     """Pairs of rows [m, 2] int64, each once, the smaller row first, sorted.
 
     All pairs of different fingerprints at that distance or less, each between the first rows that have them, and every
     further row of a fingerprint with the first: what is equal a thousand times makes a star, not half a million pairs.
+    With a `limit` a fingerprint takes part as the smaller one in that many pairs of a choice of blocks at most, so that
+    ten thousand near each other are no more than `limit` times as many pairs.
     """
     order = np.argsort(prints, kind="stable")
     new = np.ones(len(prints), bool)
     new[1:] = prints[order[1:]] != prints[order[:-1]]
     first, values = order[new], prints[order[new]]
     copies = np.stack([np.repeat(first, np.diff(np.append(np.flatnonzero(new), len(prints)))), order], axis=1)[~new]
-    pairs = first[_join(values, distance, blocks or fitting_blocks(len(values), distance))]
+    pairs = first[_join(values, distance, blocks or fitting_blocks(len(values), distance), limit or len(values))]
     every = np.concatenate([copies, np.sort(pairs, axis=1)])
     return every[np.lexsort((every[:, 1], every[:, 0]))]
 
@@ -47,7 +51,7 @@ def fitting_blocks(count: int, distance: int = DISTANCE) -> int:
     return distance + next((more for limit, more in ENOUGH if count <= limit), 3)
 
 
-def _join(values: np.ndarray, distance: int, blocks: int) -> np.ndarray:
+def _join(values: np.ndarray, distance: int, blocks: int, limit: int) -> np.ndarray:
     """Pairs of places [m, 2] of sorted distinct values."""
     if not 0 < distance < blocks <= 64:
         raise ValueError(f"need 0 < distance < blocks <= 64, got {distance} and {blocks}")
@@ -63,9 +67,9 @@ def _join(values: np.ndarray, distance: int, blocks: int) -> np.ndarray:
         differ = np.array([_mask_of(block, order, spans) for block in earlier], np.uint64)
         rest = 64 - sum(spans[block][1] - spans[block][0] for block in chosen)
         back = [_span_of(block, order, spans) for block in reversed(range(blocks))]
-        batch, at = np.empty((FOUND, 2), np.uint64), (0, 1)
+        batch, at = np.empty((FOUND, 2), np.uint64), (0, 1, 0)
         while at[0] < len(turned):
-            count, *at = _near(turned, np.uint64(rest), differ, distance, *at, batch)
+            count, *at = _near(turned, np.uint64(rest), differ, distance, limit, *at, batch)
             found.append(np.searchsorted(values, _arranged(batch[:count], back)))
     return np.concatenate(found)
 
@@ -92,11 +96,11 @@ def _mask_of(block: int, order: Sequence[int], spans: Sequence[tuple[int, int]])
 
 
 @njit(cache=True, nogil=True)
-def _near(turned, rest, differ, distance, i, j, batch):  # type: ignore[no-untyped-def]
-    """Pairs from (i, j) on until the batch is full: how many, and where to go on."""
+def _near(turned, rest, differ, distance, limit, i, j, taken, batch):  # type: ignore[no-untyped-def]
+    """Pairs from (i, j) on, of which i took some, until the batch is full: how many, and where to go on."""
     count = 0
     while i < len(turned):
-        while j < len(turned):
+        while j < len(turned) and taken < limit:
             bits = turned[i] ^ turned[j]
             if rest < 64 and bits >> rest:
                 break
@@ -109,10 +113,11 @@ def _near(turned, rest, differ, distance, i, j, batch):  # type: ignore[no-untyp
                     belongs &= (turned[i] ^ turned[j]) & mask != 0
                 if belongs:
                     if count == len(batch):
-                        return count, i, j
+                        return count, i, j, taken
                     batch[count, 0], batch[count, 1] = turned[i], turned[j]
                     count += 1
+                    taken += 1
             j += 1
         i += 1
-        j = i + 1
-    return count, i, j
+        j, taken = i + 1, 0
+    return count, i, j, taken

@@ -12,31 +12,21 @@ records change nothing but row numbers.
 
 from __future__ import annotations
 
-import hashlib
-import shutil
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from data.dedup.bands import Bands, choose_bands
+from data.dedup.blocks import near_pairs
 from data.dedup.candidates import bucket_pairs, buckets, representatives, spanning_forest
 from data.dedup.meet import Signed, best_of_equals, in_order_of_content, involved
-from data.dedup.minhash import SCHEME, SHINGLE
-from data.dedup.sign import (
-    Protects,
-    SignTask,
-    SpillTask,
-    VetoTask,
-    load,
-    sign_shard,
-    spill_shard,
-    starts_of,
-    veto_pairs,
-)
+from data.dedup.minhash import SHINGLE
+from data.dedup.passes import Passes
+from data.dedup.sign import Protects, VetoTask, veto_pairs
 from data.dedup.verify import Pile, Sets, Verified, joined
 from data.workers import Engine, Local
 
@@ -55,13 +45,18 @@ ODD = np.uint64(0x9E3779B97F4A7C15)
 @dataclass(frozen=True)
 class FindConfig:
     """`recall` of the pairs at `jaccard` is promised; verified pairs below `floor` are not stored; `max_bucket` records
-    that share a bucket are all compared with each other, of a larger bucket that many best ones with all others."""
+    that share a bucket are all compared with each other, of a larger bucket that many best ones with all others.
+
+    With `simhash` pairs of fingerprints at Hamming distance 3 or less are candidates too. That takes one more pass, for
+    the frequencies of words, and adds little to what the bands find: it is for texts that share rare words and no runs.
+    """
 
     jaccard: float = 0.8
     recall: float = 0.99
     floor: float = 0.7
     max_bucket: int = 64
     shingle: int = SHINGLE
+    simhash: bool = False
 
     @property
     def bands(self) -> Bands:
@@ -104,128 +99,79 @@ def find(
 
     `workers` is a number of processes or an engine. `work` is a folder for what lies between: called again with the
     same arguments it goes on where it was killed; the caller removes it in the end. `advance` counts every record
-    twice. `meet` tells which of the given rows share a band.
+    twice, three times with `simhash`. `meet` tells which of the given rows share one of so many bands.
     """
     engine = Local(workers) if isinstance(workers, int) else workers
+    passes = Passes(shards, work, engine, config.shingle, advance)
     bands = config.bands
-    signed = _sign(shards, config, engine, work, advance)
+    signed = passes.sign(bands, config.simhash)
     lone = best_of_equals(signed)
-    rows = in_order_of_content(signed, meet(signed, lone, bands.count))
-    spilled = _spill(signed, rows, config, protect, engine, work, advance)
-    sets = Sets.of(spilled, rows, work / "shingles.bin")
-    prints = sets.prints
-    merges, links = Pile(sets, config.floor), Pile(sets, config.floor, forest=True)
-    for band in range(bands.count):
-        keys = signed.band(band, rows)
-        together = buckets(keys ^ (prints * ODD))
-        for a, b in bucket_pairs(together, representatives(together.sizes, config.max_bucket)):
-            merges.add(*_where((keys[a] == keys[b]) & (prints[a] == prints[b]), a, b))
-        beside = buckets(keys)
-        for a, b in bucket_pairs(beside, np.ones_like(beside.sizes)):
-            links.add(*_where(prints[a] != prints[b], a, b))
-    pairs, linked = merges.verified(), links.verified()
-    linked = linked.only(_needed(len(rows), pairs, linked))
-    vetoes = _vetoes(pairs, linked, sets, protect, engine)
-    pairs = joined(pairs, linked)
+    near = _near_fingerprints(signed, lone, config.max_bucket) if config.simhash else np.empty((0, 2), np.int64)
+    rows = in_order_of_content(signed, np.union1d(meet(signed, lone, bands.count), near))
+    sets = Sets.of(passes.spill(rows, protect), rows, work / "shingles.bin")
+    merges, links = _verified(signed, rows, sets, near, config)
+    vetoes = _vetoes(merges, links, sets, protect, passes.engine)
+    pairs = joined(merges, links)
     order = np.lexsort([pairs.b, pairs.a])
     columns = [rows[pairs.a[order]], rows[pairs.b[order]], pairs.similarity[order], vetoes.take(pa.array(order))]
     report = {
         "bands": bands.count,
         "rows_of_a_band": bands.rows,
-        "records": len(signed.column("signed")),
+        "records": sum(passes.rows),
         "searched": len(lone),
         "involved": len(rows),
-        "candidates": merges.seen + links.seen,
         "pairs": len(order),
         "vetoed": dict(sorted(Counter(kind for kind in vetoes.to_pylist() if kind is not None).items())),
     }
     return Found(pa.table(columns, schema=PAIRS_SCHEMA), report)
 
 
-def _sign(
-    shards: Sequence[Path], config: FindConfig, engine: Engine, work: Path, advance: Callable[[int], None]
-) -> Signed:
-    kind = [SCHEME, asdict(config.bands), config.shingle]
-    folder = _fresh(work, "signed", [*kind, *((path.name, *_stat(path)) for path in shards)])
-    bands = config.bands
-    tasks = [
-        SignTask(shard, folder / f"{at:05d}", config.shingle, bands.count, bands.rows)
-        for at, shard in enumerate(shards)
-    ]
-    signed = Signed(tuple(shards), tuple(task.out for task in tasks))
-    advance(sum(len(load(task.out, "signed")) for task in tasks if task.out.exists()))
-    for rows in engine.map(sign_shard, [task for task in tasks if not task.out.exists()]):
-        advance(rows)
-    return signed
+def _verified(
+    signed: Signed, rows: np.ndarray, sets: Sets, near: np.ndarray, config: FindConfig
+) -> tuple[Verified, Verified]:
+    """Pairs that may merge, and links: pairs of different fingerprints that connect what else would be apart."""
+    merges, links = Pile(sets, config.floor), Pile(sets, config.floor, forest=True)
+    for band in range(config.bands.count):
+        keys = signed.band(band, rows)
+        together, beside = buckets(keys ^ (sets.prints * ODD)), buckets(keys)
+        for a, b in bucket_pairs(together, representatives(together.sizes, config.max_bucket)):
+            alike = (keys[a] == keys[b]) & (sets.prints[a] == sets.prints[b])
+            merges.add(a[alike], b[alike])
+        for a, b in bucket_pairs(beside, np.ones_like(beside.sizes)):
+            differ = sets.prints[a] != sets.prints[b]
+            links.add(a[differ], b[differ])
+    ascending = np.argsort(rows)
+    a, b = np.sort(ascending[np.searchsorted(rows, near, sorter=ascending)], axis=1).T
+    alike = sets.prints[a] == sets.prints[b]
+    merges.add(a[alike], b[alike])
+    links.add(a[~alike], b[~alike])
+    merging, linking = merges.verified(), links.verified()
+    both = joined(merging, linking)
+    # the sort is stable, so that of equally similar pairs those that may merge come first
+    needed = spanning_forest(len(rows), both.a, both.b, np.argsort(-both.similarity, kind="stable"))
+    return merging, linking.only(needed[len(merging.a) :])
 
 
-def _spill(
-    signed: Signed,
-    rows: np.ndarray,
-    config: FindConfig,
-    protect: Protects | None,
-    engine: Engine,
-    work: Path,
-    advance: Callable[[int], None],
-) -> list[Path]:
-    """For each shard the folder with what its involved records are compared by."""
-    kind = [signed.folders[0].parent.name if signed.folders else "", repr(getattr(protect, "config", protect))]
-    folder = _fresh(work, "spilled", [*kind, hashlib.sha256(rows.tobytes()).hexdigest()])
-    sizes = np.array([len(load(of, "signed")) for of in signed.folders], np.int64)
-    starts, ascending = starts_of(sizes), np.sort(rows)
-    parts = np.split(ascending, np.searchsorted(ascending, starts[1:-1])) if len(sizes) else []
-    tasks = [
-        SpillTask(shard, folder / f"{at:05d}", config.shingle, part - starts[at], protect)
-        for at, (shard, part) in enumerate(zip(signed.shards, parts, strict=True))
-    ]
-    advance(sum(int(size) for size, task in zip(sizes, tasks, strict=True) if task.out.exists()))
-    for count in engine.map(spill_shard, [task for task in tasks if not task.out.exists()]):
-        advance(count)
-    return [task.out for task in tasks]
-
-
-def _where(which: np.ndarray, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    return a[which], b[which]
-
-
-def _needed(nodes: int, merges: Verified, links: Verified) -> np.ndarray:
-    """[links] bool: links that connect at their similarity what merges and stronger links leave apart."""
-    both = joined(merges, links)
-    is_link = np.arange(len(both.a)) >= len(merges.a)
-    order = np.lexsort([both.b, both.a, is_link, -both.similarity])
-    return spanning_forest(nodes, both.a, both.b, order)[len(merges.a) :]
+def _near_fingerprints(signed: Signed, rows: np.ndarray, limit: int) -> np.ndarray:
+    """Pairs of rows whose SimHash differs in 3 bits or less."""
+    ordered = in_order_of_content(signed, rows)
+    return ordered[near_pairs(signed.column("simhash")[ordered], limit=limit)]
 
 
 def _vetoes(merges: Verified, links: Verified, sets: Sets, protect: Protects | None, engine: Engine) -> pa.StringArray:
-    """The kind of difference of each pair: links differ; pairs that would merge are asked where fingerprints say too
-    little."""
+    """The kind of difference of each pair. Links differ; those that may merge are asked where fingerprints do not say
+    everything."""
     asked = joined(merges, links) if protect is not None and protect.pairwise else links
     kinds: list[str | None] = [None] * (len(merges.a) + len(links.a) - len(asked.a))
     if protect is not None:
-        tasks = [
-            VetoTask(
-                sets.text_files,
-                sets.text_spans[asked.a[at : at + VETO_PAIRS]],
-                sets.text_spans[asked.b[at : at + VETO_PAIRS]],
-                protect,
-            )
-            for at in range(0, len(asked.a), VETO_PAIRS)
+        spans = [
+            (sets.text_spans[asked.a[at:end]], sets.text_spans[asked.b[at:end]]) for at, end in _steps(len(asked.a))
         ]
-        for some in engine.map(veto_pairs, tasks):
+        for some in engine.map(veto_pairs, [VetoTask(sets.text_files, a, b, protect) for a, b in spans]):
             kinds += some
     return pa.array(kinds, pa.string())
 
 
-def _fresh(work: Path, name: str, kind: Sequence[object]) -> Path:
-    """The folder of this name for work of this kind; those of another kind are of no use any more."""
-    folder = work / f"{name}-{hashlib.sha256(repr(kind).encode()).hexdigest()[:16]}"
-    for other in work.glob(f"{name}-*"):
-        if other != folder:
-            shutil.rmtree(other)
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
-def _stat(path: Path) -> tuple[int, int]:
-    stat = path.stat()
-    return stat.st_size, stat.st_mtime_ns
+def _steps(count: int) -> Iterator[tuple[int, int]]:
+    for at in range(0, count, VETO_PAIRS):
+        yield at, at + VETO_PAIRS

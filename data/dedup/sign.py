@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from data.dedup.fold import batches, exact_keys, fold
 from data.dedup.minhash import band_keys, sign_shingles
+from data.dedup.simhash import BUCKETS, count_features, simhash_tokens
 from data.dedup.tokens import distinct, shingle_hashes, token_hashes
 from data.shards import known_columns, opened
 
@@ -28,7 +29,13 @@ BATCH_ROWS = 2_000
 class Protects(Protocol):
     """Says which differences forbid a merge: `data.dedup.protect.Protector`."""
 
-    pairwise: bool
+    @property
+    def config(self) -> object:
+        """What it does, told by its `repr`."""
+
+    @property
+    def pairwise(self) -> bool:
+        """Whether `veto` must be asked even of texts with the same fingerprint."""
 
     def fingerprint(self, text: str) -> int: ...
 
@@ -44,6 +51,15 @@ class SignTask:
     shingle: int
     bands: int
     rows: int  # of a band
+    weights: Path | None = None  # of SimHash's features; None: no fingerprints
+
+
+@dataclass(frozen=True)
+class CountTask:
+    """A shard, and the folder for how often its features are there."""
+
+    shard: Path
+    out: Path
 
 
 @dataclass(frozen=True)
@@ -67,17 +83,29 @@ class VetoTask:
     protect: Protects
 
 
+def count_shard(task: CountTask) -> int:
+    """Write `counts` [BUCKETS] of the shard's features; the number of its rows."""
+    counts, rows = np.zeros(BUCKETS, np.int64), 0
+    for _, texts in texts_of(task.shard):
+        for part in batches(texts):
+            count_features(token_hashes(texts[part]), counts)
+        rows += len(texts)
+    with_name_when_complete(task.out, lambda folder: save(folder, {"counts": counts}))
+    return rows
+
+
 def sign_shard(task: SignTask) -> int:
     """Write, a row a record: `key`, `digest` [n, 2] uint64, `length` [n], `keyed`, `signed` [n], `bands` [bands, n].
 
     `key` is the exact key (`keyed` tells which records have one) and `digest` the hash of the text as it stands, both
-    as two big-endian halves; `signed` tells which have shingles, and so keys of bands. Returns the number of rows.
+    as two big-endian halves; `signed` tells which have shingles, and so keys of bands. With weights of features also
+    `simhash` [n] uint64. Returns the number of rows.
     """
-    with opened(task.shard) as file:
-        count = file.metadata.num_rows
+    count = rows_of(task.shard)
     key, digest = np.zeros((count, 2), np.uint64), np.zeros((count, 2), np.uint64)
     length, keyed, signed = np.zeros(count, np.int64), np.zeros(count, bool), np.zeros(count, bool)
-    bands = np.zeros((task.bands, count), np.uint64)
+    bands, prints = np.zeros((task.bands, count), np.uint64), np.zeros(count, np.uint64)
+    weights = None if task.weights is None else np.load(task.weights, allow_pickle=False)
     for first, texts in texts_of(task.shard):
         for part in batches(texts):
             some = texts[part]
@@ -88,10 +116,15 @@ def sign_shard(task: SignTask) -> int:
             key[rows] = halves([one or bytes(16) for one in keys])
             digest[rows] = halves([digest_of(text) for text in some])
             length[rows] = [len(text) for text in some]
-            signatures = sign_shingles(shingle_hashes(token_hashes(folded), task.shingle))
+            tokens = token_hashes(folded)
+            signatures = sign_shingles(shingle_hashes(tokens, task.shingle))
             signed[rows] = signatures.signed
             bands[:, rows] = band_keys(signatures.values, task.bands, task.rows)
+            if weights is not None:
+                prints[rows] = simhash_tokens(tokens, weights).values
     arrays = {"key": key, "digest": digest, "length": length, "keyed": keyed, "signed": signed, "bands": bands}
+    if weights is not None:
+        arrays["simhash"] = prints
     with_name_when_complete(task.out, lambda folder: save(folder, arrays))
     return count
 
@@ -120,8 +153,7 @@ def spill_shard(task: SpillTask) -> int:
         save(folder, {**arrays, "prints": np.concatenate(prints)})
 
     with_name_when_complete(task.out, write)
-    with opened(task.shard) as file:
-        return int(file.metadata.num_rows)
+    return rows_of(task.shard)
 
 
 def veto_pairs(task: VetoTask) -> list[str | None]:
@@ -136,6 +168,11 @@ def veto_pairs(task: VetoTask) -> list[str | None]:
         for file in files:
             os.close(file)
     return [task.protect.veto(a, b) for a, b in zip(*read, strict=True)]
+
+
+def rows_of(shard: Path) -> int:
+    with opened(shard) as file:
+        return int(file.metadata.num_rows)
 
 
 def texts_of(shard: Path) -> Iterator[tuple[int, list[str]]]:

@@ -8,6 +8,7 @@ cases, with rare words weighing more in three quarters. A text of fewer tokens t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -20,19 +21,26 @@ BUCKETS = 1 << 18  # of the table of frequencies; two words that share one weigh
 UNIT = 16  # weights are whole numbers, sixteenths of a natural logarithm: sums are exact whatever their order
 
 
-def simhash(texts: Sequence[str], weights: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Fingerprints [n] uint64, and which texts have one [n] bool. `weights` come from `rarity`; None: all alike."""
-    prints, signed = np.empty(len(texts), np.uint64), np.zeros(len(texts), bool)
+class Fingerprints(NamedTuple):
+    """`values` [n] uint64, and `signed` [n]: which texts have one."""
+
+    values: np.ndarray
+    signed: np.ndarray
+
+
+def simhash(texts: Sequence[str], weights: np.ndarray | None = None) -> Fingerprints:
+    """Fingerprints of texts, in batches of bounded memory. `weights` come from `rarity`; None: all features alike."""
+    values, signed = np.empty(len(texts), np.uint64), np.zeros(len(texts), bool)
     for part in batches(texts):
-        prints[part], signed[part] = simhash_tokens(token_hashes(texts[part]), weights)
-    return prints, signed
+        values[part], signed[part] = simhash_tokens(token_hashes(texts[part]), weights)
+    return Fingerprints(values, signed)
 
 
-def simhash_tokens(tokens: Ragged, weights: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+def simhash_tokens(tokens: Ragged, weights: np.ndarray | None = None) -> Fingerprints:
     """The same of token hashes."""
-    prints = np.empty(len(tokens), np.uint64)
-    _fingerprints(tokens.values, tokens.starts, np.ones(1, np.int32) if weights is None else weights, prints)
-    return prints, tokens.lengths >= SHINGLE
+    values = np.empty(len(tokens), np.uint64)
+    _fingerprints(tokens.values, tokens.starts, np.ones(1, np.int32) if weights is None else weights, values)
+    return Fingerprints(values, tokens.lengths >= SHINGLE)
 
 
 def count_features(tokens: Ragged, counts: np.ndarray) -> None:
