@@ -78,6 +78,12 @@ def parser() -> argparse.ArgumentParser:
     sub.add_argument("files", nargs="+", type=Path, metavar="FILE")
     sub.add_argument("--json", action="store_true", help="one JSON line a file")
 
+    sub = add("pairs", pairs, "decide pairs of texts: the same, or different, and why; runs nothing")
+    sub.add_argument("file", type=Path, metavar="FILE", help='JSON Lines: {"case": ..., "a": text, "b": text}')
+    sub.add_argument("--threshold", type=float, default=0.8, metavar="T", help="least similarity (default 0.8)")
+    sub.add_argument("--strict", action="store_true", help="a replaced content word keeps texts apart too")
+    sub.add_argument("--json", action="store_true", help="one JSON line a pair")
+
     sub = add("sample", lambda _: 2, "get records to try the pipeline with")
     kinds = sub.add_subparsers(title="samples", metavar="SAMPLE", required=True)
     kind = kinds.add_parser("spam", help="SpamAssassin's public mails, by npm (71 MB)")
@@ -89,6 +95,9 @@ def parser() -> argparse.ArgumentParser:
     kind.add_argument("--seed", type=int, default=0)
     kind.add_argument("--out", type=Path, default=None, metavar="FOLDER", help="default: input/synthetic")
     kind.set_defaults(command=sample_synthetic)
+    kind = kinds.add_parser("icd10", help="74,719 diagnoses of ICD-10-CM, from the package simple-icd-10-cm")
+    kind.add_argument("--out", type=Path, default=None, metavar="FOLDER", help="default: input/icd10")
+    kind.set_defaults(command=sample_icd10)
 
     sub = add("why", why, "tell a record's whole story: where it came from, what each rule measured, where it went")
     sub.add_argument("record", metavar="ID", help="or SOURCE:LINE, such as notes.jsonl:17, for a record without an id")
@@ -156,6 +165,26 @@ def check(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def pairs(arguments: argparse.Namespace) -> int:
+    from data.dedup.pairs import Answer, bad_lines, decide_file, render_table
+    from data.dedup.protect import ProtectConfig, Protector
+
+    protector = Protector(ProtectConfig(substitution="strict" if arguments.strict else "content"))
+    answers, refused = [], []
+    for decided in decide_file(arguments.file, protector, arguments.threshold):
+        if not isinstance(decided, Answer):
+            refused.append(decided)
+        elif arguments.json:
+            print(decided.json_line(), flush=True)
+        else:
+            answers.append(decided)
+    if not arguments.json:
+        print(render_table(answers))
+    if refused:
+        raise bad_lines(refused, arguments.file)
+    return 0
+
+
 def field_names() -> dict[str, Any] | None:
     """The checkout's mapping of field names, so that a file is decided as ingest would; outside of one, our own."""
     from flows.settings import find_root
@@ -186,6 +215,16 @@ def sample_synthetic(arguments: argparse.Namespace) -> int:
     out = arguments.out or find_root() / "input" / "synthetic"
     with progress("sample", arguments.records, "records") as moved:
         made = make_synthetic(out, arguments.records, arguments.noise, arguments.seed, progress=moved)
+    return tell_sample(out, made)
+
+
+def sample_icd10(arguments: argparse.Namespace) -> int:
+    from data.samples.icd10 import DIAGNOSES, make_icd10
+    from flows.settings import find_root
+
+    out = arguments.out or find_root() / "input" / "icd10"
+    with progress("sample", DIAGNOSES, "diagnoses") as moved:
+        made = make_icd10(out, moved)
     return tell_sample(out, made)
 
 

@@ -43,7 +43,7 @@ from data.dedup.quantities import (
     month,
     number,
 )
-from data.quality.rules import UNSPACED
+from data.quality.scripts import UNSPACED
 from data.text import MAIL, URL, normalize
 
 KINDS = ("number", "date", "negation", "laterality", "drug", "episode")

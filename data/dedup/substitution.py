@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 
 from data.dedup.lists import words
-from data.quality.rules import TOKEN
+from data.quality.scripts import TOKEN
 
 # A word of form: replacing it by another such word changes no content.
 STOP_WORDS = words("""
