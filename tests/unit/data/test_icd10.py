@@ -68,6 +68,7 @@ def test_without_the_package_the_error_says_how_to_get_it(tmp_path: Path, monkey
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_the_real_package(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("simple_icd_10_cm")
     assert cli.main(["sample", "icd10", "--out", str(tmp_path)]) == 0
