@@ -28,6 +28,7 @@ from data.strict_json import Refused, dump, parse
 from data.validate import Record
 
 CHUNK = 4 << 20
+FIRST_CHUNK = 1 << 18  # while the intake decides every line by itself
 SCALARS = ("label", "group", "entity")
 LF = 10
 NULL = pa.scalar(None, pa.string())
@@ -44,7 +45,7 @@ def decide_lines(intake: Intake, source: str, path: Path, cursor: tuple[int, int
     if cursor is None:
         offset, stream = without_bom(stream, notes)
     columns = Columns(intake, tally)
-    for chunk in line_chunks(stream, CHUNK, limits.max_record_bytes, limits.raw_bytes, offset):
+    for chunk in line_chunks(stream, columns.chunk_bytes, limits.max_record_bytes, limits.raw_bytes, offset):
         if chunk.size < 0:
             done, lines = columns.decide(chunk, number)
             number += lines
@@ -125,6 +126,9 @@ class Columns:
         self.roles = np.array([role for name, role in zip(self.ours, roles) if name is not None], np.int64)
         self.keys: dict[int, tuple[str, ...]] = {}  # of a shape
         self.memory = np.empty((0, 0), np.uint8)
+
+    def chunk_bytes(self) -> int:
+        return CHUNK if self.tally.found >= TYPED_ROWS else FIRST_CHUNK
 
     def decide(self, chunk: Chunk, before: int) -> tuple[Decided, int]:
         """Decisions on a chunk whose first line is number `before` + 1, and how many lines it has."""
@@ -207,7 +211,7 @@ class Columns:
     def count(self, taken: Taken) -> None:
         self.tally.found += len(taken)
         self.intake.mapper.objects += len(taken)
-        self.intake.mapper.matched.update(name for name, found in zip(self.names, taken.present.any(axis=1)) if found)
+        self.intake.mapper.matched.update(name for name, found in zip(self.names, taken.present) if found.any())
 
     def settle(self, taken: Taken, batch: Batch, lines: list[int], place: Place, after: tuple[int, int]) -> Decided:
         """Ids in the order of lines, then both kinds of decisions as one."""
@@ -255,8 +259,8 @@ class Columns:
                 elif texts[i]:
                     own[i] = texts[i] if intake.seen.admit([texts[i]])[0] else None
                 else:
-                    _, *fields = [column[i].as_py() for column in taken.columns]
-                    own[i] = intake.own_id(None, Record("", *fields, ""))
+                    text, label, group, entity, date, extra = [column[i].as_py() for column in taken.columns[1:]]
+                    own[i] = intake.own_id(None, Record("", text, label, group, entity, date, extra, ""))
                     made += 1
             self.tally.made_ids += made
             return pa.array(own[: len(taken)], pa.string()), own[len(taken) :]

@@ -24,6 +24,8 @@ MIX = np.uint64(0x9E3779B97F4A7C15)
 EXACT, UNUSUAL, WRONG = 0, 1, 2  # a value is written as we would; otherwise; not sure that it is one
 
 QUOTE, BACKSLASH, COMMA, COLON, LF = 34, 92, 44, 58, 10
+SPACE_BYTE, LAST_ASCII = 32, 127
+BLOCK = np.uint64(16)
 OPEN_BRACE, CLOSE_BRACE, OPEN_BRACKET, CLOSE_BRACKET = 123, 125, 91, 93
 
 
@@ -253,6 +255,7 @@ def take_wanted(buf, p, out, q, role):
 def take_string(buf, p, out, q):
     """A string behind its opening quote, escapes resolved: behind it, the end of its bytes, EXACT or WRONG."""
     while True:
+        p, q = copy_plain(buf, p, out, q)
         c = buf[p]
         while PLAIN[c]:
             out[q] = c
@@ -309,6 +312,25 @@ def take_string(buf, p, out, q):
                 return p, q, WRONG
         else:
             return p, q, WRONG
+
+
+@njit(cache=True, nogil=True)
+def copy_plain(buf, p, out, q):
+    """Copies bytes that stand for themselves by 16 at a time, in a form that compiles to vector instructions."""
+    at, to = np.uint64(p), np.uint64(q)  # unsigned: no check for indices below zero
+    last = np.uint64(len(buf))
+    while at + BLOCK <= last:
+        special = np.uint8(0)
+        for i in range(BLOCK):  # reads alone, so that no write can be in its way
+            c = buf[at + i]
+            special |= (c < SPACE_BYTE) | (c > LAST_ASCII) | (c == QUOTE) | (c == BACKSLASH)
+        if special:
+            break
+        for i in range(BLOCK):
+            out[to + i] = buf[at + i]
+        at += BLOCK
+        to += BLOCK
+    return np.int64(at), np.int64(to)
 
 
 @njit(cache=True, nogil=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 
@@ -19,10 +19,13 @@ class Chunk(NamedTuple):
     ended: bool = True
 
 
-def line_chunks(stream: Iterator[bytes], size: int, limit: int, keep: int, start: int = 0) -> Iterator[Chunk]:
-    """Chunks of about `size` bytes; `limit` bytes are the longest line that is held, longer ones are cut to `keep`.
+def line_chunks(
+    stream: Iterator[bytes], wanted: Callable[[], int], limit: int, keep: int, start: int = 0
+) -> Iterator[Chunk]:
+    """Chunks of about as many bytes as are `wanted` at the time.
 
-    `start` is the offset of the stream's first byte.
+    `limit` bytes are the longest line that is held, longer ones are cut to `keep`; `start` is the offset of the
+    stream's first byte.
     """
     offset, rest = start, b""
     parts: list[bytes] = []
@@ -30,7 +33,7 @@ def line_chunks(stream: Iterator[bytes], size: int, limit: int, keep: int, start
     for block in stream:
         parts.append(block)
         held += len(block)
-        if held < size:
+        if held < wanted():
             continue
         data = b"".join(parts)
         end = data.rfind(b"\n") + 1
