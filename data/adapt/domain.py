@@ -20,7 +20,6 @@ from data.adapt.gain import Gain, accuracy_gain, perplexity_gain
 from data.adapt.perplexity import gather
 from data.adapt.ratios import Calibration, calibrate, chosen, effective_size, weights_of
 from data.adapt.sampling import (
-    BATCH,
     FOLDS,
     Examples,
     Pool,
@@ -69,7 +68,8 @@ class Adapted:
     """What was learned, one entry a record of the pool in its order.
 
     `weights` float32 of mean 1 (all 1 in mode "select" and where it is off), `keep` bool (all True in mode "weights"
-    and where it is off), `log_ratios` float32 log(p_target / p_pool), given also where it is off. `report` goes to JSON.
+    and where it is off), `log_ratios` float32 log(p_target / p_pool), given
+    also where it is off. `report` goes to JSON.
     """
 
     on: bool
@@ -116,22 +116,30 @@ def adapt(
         reason = f"the pool has {len(sample.texts):,} texts that are no target examples; it needs {MIN_POOL}"
         return switched_off(np.zeros(count, np.float32), config, examples, sample, None, reason)
     memo = Words()
-    target_rows, pool_rows = rows_of(examples.texts, memo), rows_of(sample.texts, memo)
-    found = measured_gain(metric, target_rows, pool_rows, examples, sample, config, memo)
+    asked = tokens_of(examples.texts, memo)
+    tokens = [tokens_of(batch, memo) for _, batch in numbered(in_batches(sample.texts)())]
+    target_rows = ngram_rows(asked)
+    pool_rows = csr_matrix(vstack([ngram_rows(part) for part in tokens], format="csr"))
+    weights = cross_fitted_weights(target_rows, pool_rows, sample.ranks, config)
+    if metric == "perplexity":
+        found = perplexity_gain(gather(tokens, asked), target_folds(len(asked)), weights, config.seed)
+    else:
+        known = (pool_rows, sample.labels, target_rows, examples.labels)
+        found = accuracy_gain(*known, target_folds(len(asked)), weights, config.seed)
+    del tokens, weights
     learned = learn(config.method, target_rows, pool_rows, folds_of(sample.ranks))
-    log_ratios = np.concatenate(
-        [
-            learned.log_ratios(rows_of(batch, memo), folds_of(sample.every_rank[begin : begin + len(batch)]))
-            for begin, batch in numbered(batches())
-        ]
-    ).astype(np.float32)
+    scored = [
+        learned.log_ratios(ngram_rows(tokens_of(batch, memo)), folds_of(sample.every_rank[begin : begin + len(batch)]))
+        for begin, batch in numbered(batches())
+    ]
+    log_ratios = np.concatenate(scored).astype(np.float32)
     if not found.low > 0:
         reason = "the lower bound of the gain is not above zero: the pool stays as it is"
         return switched_off(log_ratios, config, examples, sample, found, reason)
-    weights, keep = decide(log_ratios, sample.every_rank, config)
+    chosen_weights, keep = decide(log_ratios, sample.every_rank, config)
     report = report_of(config, examples, sample, found, True, "the lower bound of the gain is above zero")
-    report |= {"effective_sample_size": round(effective_size(weights[keep]), 1), "kept": int(keep.sum())}
-    return Adapted(True, weights, keep, log_ratios, report)
+    report |= {"effective_sample_size": round(effective_size(chosen_weights[keep]), 1), "kept": int(keep.sum())}
+    return Adapted(True, chosen_weights, keep, log_ratios, report)
 
 
 def decide(
@@ -158,41 +166,35 @@ def metric_of(config: AdaptConfig, examples: Examples, sample: Sample) -> Litera
     )
     if not enough and config.metric == "accuracy":
         raise DaymillError(
-            f"domain adaptation: metric accuracy needs {MIN_LABELLED} target examples with labels that the pool has and "
-            f"{MIN_POOL} labelled texts of two labels in the pool; found {len(labelled)} examples and {len(known)} "
+            f"domain adaptation: metric accuracy needs {MIN_LABELLED} target examples with labels that the pool has, "
+            f"and {MIN_POOL} labelled texts of two labels in the pool; found {len(labelled)} examples and {len(known)} "
             "labels: give labels, or set the metric to perplexity"
         )
     return "accuracy" if enough else "perplexity"
 
 
-def measured_gain(
-    metric: Literal["accuracy", "perplexity"],
-    target_rows: csr_matrix,
-    pool_rows: csr_matrix,
-    examples: Examples,
-    sample: Sample,
-    config: AdaptConfig,
-    memo: Words,
-) -> Gain:
-    """The gain on each fifth of the target by an adaptation to the other four."""
-    folds = np.arange(len(examples.texts)) % FOLDS
-    pool_folds, weights = folds_of(sample.ranks), []
+def cross_fitted_weights(
+    target: csr_matrix, pool: csr_matrix, ranks: Ranks, config: AdaptConfig
+) -> list[NDArray[np.float32]]:
+    """Of each fold of the target the pool's weights (0 for what is not kept) as learned without that fold."""
+    folds, pool_folds, found = target_folds(target.shape[0]), folds_of(ranks), []
     for fold in range(FOLDS):
-        learned = learn(config.method, target_rows[folds != fold], pool_rows, pool_folds)
-        ratios = learned.log_ratios(pool_rows, pool_folds).astype(np.float32)
-        weighed, keep = decide(ratios, sample.ranks, config)
-        weights.append(np.where(keep, weighed, 0).astype(np.float32))
-    if metric == "perplexity":
-        return perplexity_gain(gather(sample.texts, examples.texts, memo), folds, weights, config.seed)
-    return accuracy_gain(pool_rows, sample.labels, target_rows, examples.labels, folds, weights, config.seed)
+        learned = learn(config.method, target[folds != fold], pool, pool_folds)
+        weights, keep = decide(learned.log_ratios(pool, pool_folds).astype(np.float32), ranks, config)
+        found.append(np.where(keep, weights, 0).astype(np.float32))
+    return found
 
 
 def learn(method: Method, target: csr_matrix, pool: csr_matrix, pool_folds: NDArray[np.int64]) -> Learned:
-    target_folds = np.arange(target.shape[0]) % FOLDS
-    scorers = [fit(method, target[target_folds != k], pool[pool_folds != k]) for k in range(FOLDS)]
-    of_target = held_out_scores(scorers, target, target_folds)
+    folds = target_folds(target.shape[0])
+    scorers = [fit(method, target[folds != k], pool[pool_folds != k]) for k in range(FOLDS)]
+    of_target = held_out_scores(scorers, target, folds)
     of_pool = held_out_scores(scorers, pool, pool_folds)
     return Learned(scorers, calibrate(of_target, of_pool))
+
+
+def target_folds(count: int) -> NDArray[np.int64]:
+    return np.arange(count) % FOLDS  # examples are in the order of their hashes
 
 
 def held_out_scores(scorers: Sequence[Scorer], rows: csr_matrix, folds: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -201,11 +203,6 @@ def held_out_scores(scorers: Sequence[Scorer], rows: csr_matrix, folds: NDArray[
         own = folds == fold
         scores[own] = scorer.scores(rows[own])
     return scores
-
-
-def rows_of(texts: Sequence[str], memo: Words) -> csr_matrix:
-    parts = [ngram_rows(tokens_of(texts[begin : begin + BATCH], memo)) for begin in range(0, len(texts), BATCH)]
-    return csr_matrix(vstack(parts, format="csr")) if len(parts) > 1 else parts[0]
 
 
 def switched_off(

@@ -17,7 +17,7 @@ Hashes = NDArray[np.uint64]
 
 BUCKETS = 1 << 16  # of hashed words and pairs of words; DSIR uses 10,000
 # A text beyond these says its domain long before its end, and one record of megabytes must not stop a run.
-MAX_CHARS = 20_000
+MAX_CHARS = 10_000
 MAX_TOKENS = 2_000
 MEMO = 1_000_000  # distinct words remembered at once
 MIX = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F))

@@ -9,12 +9,12 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_matrix, diags
+from scipy.sparse import csr_matrix
 from scipy.stats import beta, norm, t
 from sklearn.linear_model import LogisticRegression
 
 from data.adapt.perplexity import Evidence, losses, token_counts
-from data.adapt.scorers import lengths
+from data.adapt.scorers import rarity, scaled, unit
 
 Metric = Literal["accuracy", "perplexity"]
 Weights = NDArray[np.float32]
@@ -88,9 +88,8 @@ def accuracy_gain(
     names = np.array([pool_labels[row] for row in given], object)
     asked = np.array([row for row, label in enumerate(labels) if label is not None], np.int64)
     truth = np.array([labels[row] for row in asked], object)
-    seen = np.asarray((pool > 0).sum(axis=0), np.float64).ravel()
-    scale = diags(np.log((1 + pool.shape[0]) / (1 + seen)) + 1)
-    learned_from, asked_rows = unit(pool[given] @ scale), unit(target[asked] @ scale)
+    scale = rarity(pool)
+    learned_from, asked_rows = unit(scaled(pool[given], scale)), unit(scaled(target[asked], scale))
     before = answers(learned_from, names, np.ones(len(given), np.float32), asked_rows) == truth
     after = np.zeros(len(asked), bool)
     for fold, learned in enumerate(weights):
@@ -112,11 +111,6 @@ def answers(rows: csr_matrix, names: NDArray[np.object_], weights: Weights, aske
     model = LogisticRegression(C=REGULARIZATION, solver="lbfgs", max_iter=100, tol=1e-3)
     model.fit(rows[used], names[used], sample_weight=weights[used].astype(np.float64))
     return np.asarray(model.predict(asked), object)
-
-
-def unit(rows: csr_matrix) -> csr_matrix:
-    norms = lengths(rows)
-    return csr_matrix(diags(1 / np.where(norms > 0, norms, 1)) @ rows)
 
 
 def resampled(count: int, seed: int) -> NDArray[np.int64]:

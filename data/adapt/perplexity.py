@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix, vstack
 
-from data.adapt.features import Hashes, Tokens, Words, joined, tokens_of
+from data.adapt.features import Hashes, Tokens, joined
 
 Floats = NDArray[np.float64]
 
@@ -21,7 +21,6 @@ ORDERS = 3
 START = np.uint64(0x5DEECE66D)  # stands before the first token of a text
 # How many tokens of evidence the shorter context counts for; each model takes what is best on the texts it may see.
 STRENGTHS = (3.0, 10.0, 30.0, 100.0, 300.0)
-CHUNK = 500  # texts at a time
 
 
 @dataclass(frozen=True)
@@ -41,9 +40,8 @@ class Evidence:
     vocabulary: int  # distinct tokens of the pool, and one that stands for all others
 
 
-def gather(pool: Sequence[str], target: Sequence[str], memo: Words) -> Evidence:
-    """Count the pool's texts; both sides are cut as data/adapt/features.tokens_of cuts them."""
-    asked = tokens_of(target, memo)
+def gather(pool: Sequence[Tokens], asked: Tokens) -> Evidence:
+    """Count the tokens of the pool's texts, given in parts, for what the target's tokens ask."""
     gram_keys, gram_of, context_keys, context_of = [], [], [], []
     for grams, contexts in orders(asked):
         keys, of = np.unique(grams, return_inverse=True)
@@ -54,8 +52,7 @@ def gather(pool: Sequence[str], target: Sequence[str], memo: Words) -> Evidence:
         context_of.append(of)
     found: list[list[csr_matrix]] = [[] for _ in range(2 * ORDERS)]
     vocabulary = np.zeros(0, np.uint64)
-    for begin in range(0, len(pool), CHUNK):
-        tokens = tokens_of(pool[begin : begin + CHUNK], memo)
+    for tokens in pool:
         vocabulary = np.union1d(vocabulary, tokens.hashes)
         rows = tokens.rows
         for order, (grams, contexts) in enumerate(orders(tokens)):
@@ -63,7 +60,7 @@ def gather(pool: Sequence[str], target: Sequence[str], memo: Words) -> Evidence:
             found[ORDERS + order].append(counted(context_keys[order], contexts, rows, len(tokens)))
     stacked = [csr_matrix(vstack(parts, format="csr")) for parts in found]
     return Evidence(
-        stacked[:ORDERS], stacked[ORDERS:], gram_of, context_of, asked.rows, len(target), len(vocabulary) + 1
+        stacked[:ORDERS], stacked[ORDERS:], gram_of, context_of, asked.rows, len(asked), len(vocabulary) + 1
     )
 
 

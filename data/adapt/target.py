@@ -50,8 +50,8 @@ def load_target(
     if refused:
         more = f"; and {len(refused) - SHOWN:,} more" if len(refused) > SHOWN else ""
         raise DaymillError(
-            f"target {path}: {len(refused):,} examples cannot be read: {'; '.join(refused[:SHOWN])}{more}. Correct them, "
-            "or take them out"
+            f"target {path}: {len(refused):,} examples cannot be read: {'; '.join(refused[:SHOWN])}{more}. "
+            "Correct them, or take them out"
         )
     intake.complain()
     return result
