@@ -19,7 +19,7 @@ from data.dedup.find import Meet
 from data.dedup.meet import Signed, involved
 from data.dedup.sign import load
 from data.errors import DaymillError
-from data.workers import Engine, Local, cores
+from data.workers import Engine
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,21 +31,6 @@ CONNECT_S = 20.0
 KEYS = 4_000_000  # band keys of one partition behind the shuffle: about 100 MB with the sort
 PARTITIONS = 10_000
 EXAMPLES = 3
-
-
-def engine_for(kind: str, workers: int | None, scheduler: str | None) -> Engine:
-    """`local`: up to `workers` processes of this machine, all cores for None. `dask`: the cluster of that scheduler.
-
-    Raises DaymillError where there is no such cluster, or it cannot do this work.
-    """
-    if kind == "local":
-        return Local(workers or cores())
-    if not scheduler:
-        raise DaymillError(
-            "data.engine is dask, but data.scheduler names none; set the address that `dask scheduler` prints, "
-            "such as tcp://10.0.0.5:8786, or use local"
-        )
-    return Dask(scheduler)
 
 
 def meet_of(engine: Engine) -> Meet:

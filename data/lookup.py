@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,37 @@ def find_rows(
                     found += file.read_row_group(group, columns=columns).filter(passed).to_pylist()
                 if limit is not None and len(found) >= limit:
                     return found[:limit]
+    return found
+
+
+def row_numbers(path: str | Path, tested: list[str], test: Test) -> list[int]:
+    """Where the rows stand that pass a test: their numbers over all files, from 0."""
+    found: list[int] = []
+    first = 0
+    for part in parts_of(path):
+        with opened(part) as file:
+            known_columns(file, tested, part)
+            for group in range(file.num_row_groups):
+                keys = file.read_row_group(group, columns=tested)
+                found += [first + place for place in pc.indices_nonzero(pc.fill_null(test(keys), False)).to_pylist()]
+                first += len(keys)
+    return found
+
+
+def values_at(path: str | Path, rows: Iterable[int], name: str) -> dict[int, Any]:
+    """A column's values at some row numbers; only row groups that hold one are read."""
+    found: dict[int, Any] = {}
+    waiting, first = sorted(set(rows)), 0
+    for part in parts_of(path):
+        with opened(part) as file:
+            known_columns(file, [name], part)
+            for group in range(file.num_row_groups):
+                after = first + file.metadata.row_group(group).num_rows
+                here = waiting[bisect_left(waiting, first) : bisect_left(waiting, after)]
+                if here:
+                    column = file.read_row_group(group, columns=[name])[name]
+                    found |= dict(zip(here, column.take([row - first for row in here]).to_pylist(), strict=True))
+                first = after
     return found
 
 

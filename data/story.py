@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from data.errors import DaymillError
-from data.lookup import find_rows, nearest, rows_at, rows_with
+from data.lookup import find_rows, nearest, row_numbers, rows_at, rows_with, values_at
 
 Row = dict[str, Any]
 
@@ -123,9 +123,8 @@ def later(row_id: str, places: Places, rules: Rules, with_text: bool) -> dict[st
     cleaned = one(rows_with(places.cleaned, row_id, "id", limit=1)) if places.cleaned.exists() else None
     if places.cleaned.exists() and cleaned is None:
         story.setdefault("unknown_to", []).append("clean")
-    if places.pairs.exists():
-        key = measured.get("exact_key") if measured else None
-        story["partners"] = partners(row_id, key, cleaned, places, rules)
+    if places.pairs.exists() and measured is not None:
+        story["partners"] = partners(row_id, measured.get("exact_key"), cleaned, places, rules)
     if cleaned is not None:
         story["clean"] = decision(cleaned, rules, story.get("rules")) | verdict_now(cleaned, story.get("rules"))
         story["clean"]["stands_for"] = [
@@ -222,18 +221,23 @@ def held(threshold: Threshold, measured: Row) -> dict[str, Any]:
 def partners(row_id: str, key: bytes | None, cleaned: Row | None, places: Places, rules: Rules) -> dict[str, Any]:
     """Near duplicates of a record, most similar first, and what became of each pair.
 
-    Pairs were verified between one record of each text, so those of its equals (same exact key) count too, and a
-    partner that gave way to an equal is told by the one that stayed for it.
+    Pairs name records by their row number, in the order of the measures. They were verified between one record of each
+    text, so those of its equals (same exact key) count too, and a partner that gave way to an equal is told by the one
+    that stayed for it.
     """
     own = equals(row_id, key, places.measures)
-    asked = pa.array(sorted(own), pa.string())
+    asked = pa.array(sorted(own), pa.int64())
     pairs = find_rows(
         places.pairs,
-        ["a_id", "b_id"],
-        lambda keys: pc.or_kleene(*(pc.is_in(keys[name], value_set=asked) for name in ("a_id", "b_id"))),
+        ["a_row", "b_row"],
+        lambda keys: pc.or_kleene(*(pc.is_in(keys[name], value_set=asked) for name in ("a_row", "b_row"))),
     )
-    sides = [(pair["b_id"] if pair["a_id"] in own else pair["a_id"], pair) for pair in pairs]
-    sides.sort(key=lambda side: (-side[1]["similarity"], side[0]))
+    rows = [pair["b_row"] if pair["a_row"] in own else pair["a_row"] for pair in pairs]
+    ids = values_at(places.measures, rows, "id")
+    sides = sorted(
+        ((ids[row], pair) for row, pair in zip(rows, pairs, strict=True)),
+        key=lambda side: (-side[1]["similarity"], side[0]),
+    )
     others = {other: other for other, _ in sides[:MAX_PARTNERS]}
     fates: dict[str, Row] = {}
     if places.cleaned.exists():
@@ -253,14 +257,16 @@ def partners(row_id: str, key: bytes | None, cleaned: Row | None, places: Places
     return {"count": len(sides), "pairs": told}
 
 
-def equals(row_id: str, key: bytes | None, measures: Path) -> set[str]:
-    """The record and those whose normalized text is equal."""
-    if key is None:
-        return {row_id}
-    same = find_rows(
-        measures, ["exact_key"], lambda keys: pc.equal(keys["exact_key"], pa.scalar(key, pa.binary(16))), ["id"]
-    )
-    return {row_id, *(row["id"] for row in same)}
+def equals(row_id: str, key: bytes | None, measures: Path) -> set[int]:
+    """Row numbers of the record and of those whose normalized text is equal."""
+
+    def test(keys: pa.Table) -> Any:
+        itself = pc.equal(keys["id"], row_id)
+        return (
+            itself if key is None else pc.or_kleene(itself, pc.equal(keys["exact_key"], pa.scalar(key, pa.binary(16))))
+        )
+
+    return set(row_numbers(measures, ["id"] if key is None else ["id", "exact_key"], test))
 
 
 def fate(

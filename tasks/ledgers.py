@@ -59,7 +59,7 @@ def rules(root: Path) -> Rules:
         Threshold(rule.rule, rule.measure, rule.threshold, rule.bound == "least", f"clean.quality.{rule.rule}")
         for rule in rules_of(QualityConfig(**params.quality.model_dump()))
     ]
-    return Rules(thresholds, advice=ADVICE)
+    return Rules(thresholds, params.similarity, "clean.similarity", ADVICE)
 
 
 def counts(

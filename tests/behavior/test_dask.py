@@ -17,7 +17,7 @@ import pytest
 from data.dedup.find import FindConfig, find
 from data.dedup.protect import Protector
 from data.dedup.sign import SignTask, sign_shard
-from data.engine import Dask, KeyedPart, engine_for, meet_of, met_rows
+from data.engine import Dask, KeyedPart, meet_of, met_rows
 from data.errors import DaymillError
 from data.shards import RECORD_SCHEMA, shard_files
 from data.workers import Local
@@ -108,8 +108,7 @@ def test_the_pairs_are_byte_identical_to_those_of_one_machine(
     shards = write_shards(Path("records"), 5, 3, 150)
     config, protector = FindConfig(), Protector()
     here = find(shards, config, Local(1), Path("here"), protector)
-    engine = engine_for("dask", None, cluster[0])
-    assert isinstance(engine, Dask)
+    engine = Dask(cluster[0])
     try:
         there = find(shards, config, engine, Path("there"), protector, meet=meet_of(engine))
     finally:
@@ -147,8 +146,6 @@ def test_no_scheduler_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("data.engine.CONNECT_S", 1.0)
     with pytest.raises(DaymillError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:9"):
         Dask("tcp://127.0.0.1:9")
-    with pytest.raises(DaymillError, match=r"data\.scheduler names none"):
-        engine_for("dask", None, None)
 
 
 def test_the_work_of_a_worker_that_dies_is_done_by_the_other(

@@ -5,11 +5,14 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from data.errors import DaymillError
 from data.ledger import Ledger, ledger_table
-from data.lookup import nearest, rows_at, rows_with
+from data.lookup import nearest, row_numbers, rows_at, rows_with, values_at
+from data.shards import ShardWriter
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +45,18 @@ def test_a_row_is_found_by_its_id_and_by_either_of_two_columns(ledger: Path) -> 
         == rows_with(ledger, "record-010001", "id", "partner")[:2]
     )
     assert rows_with(ledger, "nobody", "id") == []
+
+
+def test_row_numbers_and_values_go_over_files(tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.string())])
+    with ShardWriter(tmp_path, schema, shard_rows=7) as writer:
+        writer.write(pa.table({"id": [f"r{row}" for row in range(40)]}))
+    assert row_numbers(tmp_path, ["id"], lambda keys: pc.is_in(keys["id"], pa.array(["r3", "r20", "r39"]))) == [
+        3,
+        20,
+        39,
+    ]
+    assert values_at(tmp_path, [39, 0, 20, 20, 7], "id") == {row: f"r{row}" for row in (0, 7, 20, 39)}
 
 
 def test_a_place_is_found_by_the_last_parts_of_its_source(ledger: Path) -> None:

@@ -23,7 +23,7 @@ from data.story import Places, Rules, Threshold, outward, tell
 
 WORDS = Threshold("min_words", "words", 2, True, "clean.quality.min_words")
 SYMBOLS = Threshold("max_symbol_ratio", "symbol_ratio", 0.7, False, "clean.quality.max_symbol_ratio")
-RULES = Rules((WORDS, SYMBOLS), 0.8, "clean.redundancy.similarity", {"exact_duplicate": "a text of its own"})
+RULES = Rules((WORDS, SYMBOLS), 0.8, "clean.similarity", {"exact_duplicate": "a text of its own"})
 MEASURES = pa.schema(
     [
         ("id", pa.string()),
@@ -33,7 +33,7 @@ MEASURES = pa.schema(
         ("quality", pa.float32()),
     ]
 )
-PAIRS = pa.schema([("a_id", pa.string()), ("b_id", pa.string()), ("similarity", pa.float64()), ("veto", pa.string())])
+PAIRS = pa.schema([("a_row", pa.int64()), ("b_row", pa.int64()), ("similarity", pa.float64()), ("veto", pa.string())])
 #            id      key  words symbols
 MEASURED = [
     ("short", "k1", 1, 0.71),
@@ -90,7 +90,8 @@ def places(tmp_path: Path) -> Places:
         ("best", "far", 0.75, None),
         ("best", "rival", 0.9, None),
     ]
-    columns = list(zip(*pairs, strict=True))
+    row_of = {row_id: row for row, (row_id, *_) in enumerate(MEASURED)}
+    columns = list(zip(*((row_of[a], row_of[b], *more) for a, b, *more in pairs), strict=True))
     pq.write_table(pa.table([pa.array(c, f.type) for c, f in zip(columns, PAIRS)], schema=PAIRS), found.pairs)
     with Ledger(found.cleaned) as book:
         at: dict[str, Any] = {"source": "day/notes.jsonl", "stage": "clean"}
@@ -129,7 +130,7 @@ def test_a_survivor_knows_whom_it_stands_for_and_what_became_of_its_neighbors(pl
         ("dose", 0.95, "kept apart: number differs"),
         ("near", 0.93, "it went to this record"),
         ("rival", 0.9, "kept apart: their labels contradict"),
-        ("far", 0.75, "kept apart: below clean.redundancy.similarity 0.8"),
+        ("far", 0.75, "kept apart: below clean.similarity 0.8"),
     ]
     assert [row["id"] for row in story["clean"]["stands_for"]] == ["equal", "near"]
     assert (story["clean"]["cluster"], story["clean"]["weight"]) == ("c0ffee", 1.5)
@@ -142,7 +143,7 @@ def test_a_near_duplicate_tells_the_one_that_stayed_for_its_partner(places: Plac
     (pair,) = story["partners"]["pairs"]
     assert (pair["id"], pair["fate"]) == ("best", "this record went to it")
     assert story["clean"]["partner"] == "best" and story["clean"]["similarity"] == 0.93
-    assert story["clean"]["would_keep"] == ["clean.redundancy.similarity > 0.93"]
+    assert story["clean"]["would_keep"] == ["clean.similarity > 0.93"]
     assert tell("equal", places, RULES)["clean"]["would_keep"] == ["a text of its own"]
 
 
