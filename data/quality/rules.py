@@ -1,5 +1,6 @@
-"""Rules: a measure, a threshold and a direction. They look at stored measures alone, so a changed threshold decides anew
-without a single text.
+"""Rules: a measure, a threshold and a direction.
+
+They look at stored measures alone, so a changed threshold decides anew without a single text.
 
 Thresholds are compared, never tested for truth: 0 means 0, and None alone switches a rule off. A rule is named as its
 knob, so the ledger says which number to change. A measure that is null breaks no rule.
@@ -9,17 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from data.quality.scripts import TOKEN, UNSPACED
-
-__all__ = ["RULES", "TOKEN", "UNSPACED", "QualityConfig", "Rule", "Verdict", "decide", "judge", "judgments", "rules_of"]
+from data.quality.scripts import TOKEN as TOKEN
+from data.quality.scripts import UNSPACED as UNSPACED
 
 KEPT = -1
+UNDETERMINED = "und"
+Measures: TypeAlias = pa.Table | pa.RecordBatch
 
 
 @dataclass(frozen=True)
@@ -70,21 +73,55 @@ class QualityConfig:
     max_digit_ratio: float | None = None
     max_upper_ratio: float | None = None
     max_open_end: float | None = None
+    min_letter_fit: float | None = -5.5
+    languages: tuple[str, ...] | None = None
+    min_language_p: float = 0.8
 
 
 @dataclass(frozen=True)
-class Rule:
-    """Keeps a record whose measure reaches (least) or does not pass (most) the threshold."""
+class AtLeast:
+    """Keeps a record whose measure reaches the threshold."""
 
     rule: str
     measure: str
-    bound: Literal["least", "most"]
     threshold: float
 
-    def breaks(self, measured: np.ndarray) -> np.ndarray:
-        """Which values (float32; NaN: nothing measured) break the rule. The threshold's own value never does."""
-        threshold = np.float32(self.threshold)
-        return measured < threshold if self.bound == "least" else measured > threshold
+    def look(self, measures: Measures) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
+        """Which rows break the rule, and the values that it compared (NaN: nothing was measured, nothing broken)."""
+        measured = numbers(measures, self.measure)
+        return measured < np.float32(self.threshold), measured
+
+
+@dataclass(frozen=True)
+class AtMost:
+    """Keeps a record whose measure does not pass the threshold."""
+
+    rule: str
+    measure: str
+    threshold: float
+
+    def look(self, measures: Measures) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
+        measured = numbers(measures, self.measure)
+        return measured > np.float32(self.threshold), measured
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """Keeps a record unless its language is surely another one: found with at least the probability `threshold`."""
+
+    rule: str
+    measure: str
+    threshold: float
+    allowed: tuple[str, ...]
+
+    def look(self, measures: Measures) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
+        sure = numbers(measures, f"{self.measure}_p")
+        allowed = pc.is_in(measures.column(self.measure), pa.array([*self.allowed, UNDETERMINED]))
+        other = ~np.asarray(allowed.to_numpy(zero_copy_only=False), np.bool_)
+        return other & (sure >= np.float32(self.threshold)), sure
+
+
+Rule: TypeAlias = AtLeast | AtMost | OneOf
 
 
 class Verdict(NamedTuple):
@@ -99,89 +136,93 @@ class Judgment(NamedTuple):
     """What one rule says of one record."""
 
     rule: str
+    measure: str
     measured: float | None
     threshold: float
-    bound: str
     keep: bool
 
 
 # Cheapest to understand first: the first rule that a record breaks is the reason that the ledger gives.
-RULES: tuple[tuple[str, str, Literal["least", "most"]], ...] = (
-    ("min_chars", "chars", "least"),
-    ("max_chars", "chars", "most"),
-    ("max_broken_ratio", "broken_ratio", "most"),
-    ("max_symbol_ratio", "symbol_ratio", "most"),
-    ("min_words", "words", "least"),
-    ("max_repeated_lines", "repeated_lines", "most"),
-    ("max_repeated_ngrams", "repeated_ngrams", "most"),
-    ("min_mean_word_length", "mean_word_length", "least"),
-    ("max_mean_word_length", "mean_word_length", "most"),
-    ("min_stop_words", "stop_words", "least"),
-    ("max_invisible_ratio", "invisible_ratio", "most"),
-    ("max_repeated_paragraphs", "repeated_paragraphs", "most"),
-    ("max_top_2gram", "top_2gram", "most"),
-    ("max_top_3gram", "top_3gram", "most"),
-    ("max_top_4gram", "top_4gram", "most"),
-    ("max_repeated_5grams", "repeated_5grams", "most"),
-    ("max_repeated_6grams", "repeated_6grams", "most"),
-    ("max_repeated_7grams", "repeated_7grams", "most"),
-    ("max_repeated_8grams", "repeated_8grams", "most"),
-    ("max_repeated_9grams", "repeated_9grams", "most"),
-    ("max_repeated_10grams", "repeated_10grams", "most"),
-    ("min_alpha_words", "alpha_words", "least"),
-    ("max_symbol_words", "symbol_words", "most"),
-    ("max_bullet_lines", "bullet_lines", "most"),
-    ("max_ellipsis_lines", "ellipsis_lines", "most"),
-    ("min_terminal_lines", "terminal_lines", "least"),
-    ("max_short_lines", "short_lines", "most"),
-    ("max_newline_ratio", "newline_ratio", "most"),
-    ("max_boilerplate", "boilerplate", "most"),
-    ("max_lorem_ipsum", "lorem_ipsum", "most"),
-    ("max_curly_ratio", "curly_ratio", "most"),
-    ("max_markup_ratio", "markup_ratio", "most"),
-    ("max_url_ratio", "url_ratio", "most"),
-    ("max_encoded_ratio", "encoded_ratio", "most"),
-    ("max_inner_symbols", "inner_symbols", "most"),
-    ("max_inner_caps", "inner_caps", "most"),
-    ("max_char_runs", "char_runs", "most"),
-    ("max_vowelless_words", "vowelless_words", "most"),
-    ("max_home_row", "home_row", "most"),
-    ("max_mixed_script_words", "mixed_script_words", "most"),
-    ("max_rare_han", "rare_han", "most"),
-    ("max_digit_ratio", "digit_ratio", "most"),
-    ("max_upper_ratio", "upper_ratio", "most"),
-    ("max_open_end", "open_end", "most"),
+RULES: tuple[tuple[type[AtLeast] | type[AtMost], str, str], ...] = (
+    (AtLeast, "min_chars", "chars"),
+    (AtMost, "max_chars", "chars"),
+    (AtMost, "max_broken_ratio", "broken_ratio"),
+    (AtMost, "max_symbol_ratio", "symbol_ratio"),
+    (AtLeast, "min_words", "words"),
+    (AtMost, "max_repeated_lines", "repeated_lines"),
+    (AtMost, "max_repeated_ngrams", "repeated_ngrams"),
+    (AtLeast, "min_mean_word_length", "mean_word_length"),
+    (AtMost, "max_mean_word_length", "mean_word_length"),
+    (AtLeast, "min_stop_words", "stop_words"),
+    (AtMost, "max_invisible_ratio", "invisible_ratio"),
+    (AtMost, "max_repeated_paragraphs", "repeated_paragraphs"),
+    (AtMost, "max_top_2gram", "top_2gram"),
+    (AtMost, "max_top_3gram", "top_3gram"),
+    (AtMost, "max_top_4gram", "top_4gram"),
+    (AtMost, "max_repeated_5grams", "repeated_5grams"),
+    (AtMost, "max_repeated_6grams", "repeated_6grams"),
+    (AtMost, "max_repeated_7grams", "repeated_7grams"),
+    (AtMost, "max_repeated_8grams", "repeated_8grams"),
+    (AtMost, "max_repeated_9grams", "repeated_9grams"),
+    (AtMost, "max_repeated_10grams", "repeated_10grams"),
+    (AtLeast, "min_alpha_words", "alpha_words"),
+    (AtMost, "max_symbol_words", "symbol_words"),
+    (AtMost, "max_bullet_lines", "bullet_lines"),
+    (AtMost, "max_ellipsis_lines", "ellipsis_lines"),
+    (AtLeast, "min_terminal_lines", "terminal_lines"),
+    (AtMost, "max_short_lines", "short_lines"),
+    (AtMost, "max_newline_ratio", "newline_ratio"),
+    (AtMost, "max_boilerplate", "boilerplate"),
+    (AtMost, "max_lorem_ipsum", "lorem_ipsum"),
+    (AtMost, "max_curly_ratio", "curly_ratio"),
+    (AtMost, "max_markup_ratio", "markup_ratio"),
+    (AtMost, "max_url_ratio", "url_ratio"),
+    (AtMost, "max_encoded_ratio", "encoded_ratio"),
+    (AtMost, "max_inner_symbols", "inner_symbols"),
+    (AtMost, "max_inner_caps", "inner_caps"),
+    (AtMost, "max_char_runs", "char_runs"),
+    (AtLeast, "min_letter_fit", "letter_fit"),
+    (AtMost, "max_vowelless_words", "vowelless_words"),
+    (AtMost, "max_home_row", "home_row"),
+    (AtMost, "max_mixed_script_words", "mixed_script_words"),
+    (AtMost, "max_rare_han", "rare_han"),
+    (AtMost, "max_digit_ratio", "digit_ratio"),
+    (AtMost, "max_upper_ratio", "upper_ratio"),
+    (AtMost, "max_open_end", "open_end"),
 )
 
 
 def rules_of(config: QualityConfig) -> list[Rule]:
     """The rules that the config switches on, in the order in which they are asked."""
-    return [
-        Rule(name, measure, bound, getattr(config, name))
-        for name, measure, bound in RULES
-        if getattr(config, name) is not None
-    ]
+    rules: list[Rule] = []
+    for kind, name, measure in RULES:
+        threshold = getattr(config, name)
+        if threshold is not None:
+            rules.append(kind(name, measure, threshold))
+    if config.languages is not None:
+        rules.append(OneOf("languages", "language", config.min_language_p, tuple(config.languages)))
+    return rules
 
 
-def decide(measures: pa.Table | pa.RecordBatch, rules: Sequence[Rule]) -> tuple[np.ndarray, np.ndarray]:
+def decide(measures: Measures, rules: Sequence[Rule]) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
     """For each row the index of the first rule that it breaks (int32, -1: kept) and what that rule compared (float64,
     rounded to six places; NaN where kept)."""
     first = np.full(measures.num_rows, KEPT, np.int32)
     scores = np.full(measures.num_rows, np.nan)
     for index, rule in enumerate(rules):
-        measured = numbers(measures.column(rule.measure))
-        broken = rule.breaks(measured) & (first == KEPT)
+        broken, measured = rule.look(measures)
+        broken &= first == KEPT
         first[broken] = index
         scores[broken] = np.round(measured[broken].astype(np.float64), 6)
     return first, scores
 
 
-def judgments(measures: pa.Table | pa.RecordBatch, row: int, rules: Sequence[Rule]) -> Iterator[Judgment]:
+def judgments(measures: Measures, row: int, rules: Sequence[Rule]) -> Iterator[Judgment]:
     """What every rule says of one row: its whole story, and what would have kept it."""
     for rule in rules:
-        measured = numbers(measures.column(rule.measure).slice(row, 1))
+        broken, measured = rule.look(measures.slice(row, 1))
         value = None if np.isnan(measured[0]) else round(float(measured[0]), 6)
-        yield Judgment(rule.rule, value, rule.threshold, rule.bound, not bool(rule.breaks(measured)[0]))
+        yield Judgment(rule.rule, rule.measure, value, rule.threshold, not bool(broken[0]))
 
 
 def judge(text: str, rules: Sequence[Rule]) -> Verdict:
@@ -192,7 +233,8 @@ def judge(text: str, rules: Sequence[Rule]) -> Verdict:
     return Verdict(True, "", 0.0) if first[0] == KEPT else Verdict(False, rules[first[0]].rule, float(scores[0]))
 
 
-def numbers(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
+def numbers(measures: Measures, name: str) -> NDArray[np.float32]:
     """A column as float32, null as NaN."""
+    column = measures.column(name)
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     return np.asarray(pc.cast(array, pa.float32(), safe=False).to_numpy(zero_copy_only=False), np.float32)

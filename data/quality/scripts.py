@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +28,10 @@ CLOSERS = "\"')]}*_>\u2019\u201d\u00bb\u203a\u300d\u300f\u3011\u300b\uff09\uff3d
 # C4's bullets (Raffel et al. 2020) and FineWeb's.
 BULLETS = "-*\u2022\u2023\u25b6\u25c0\u25e6\u25a0\u25a1\u25aa\u25ab\u2013\u2014\u00b7\u25cf\u25cb"
 CODES = 0x32400  # the last character of any script lies below; what lies above is nothing to any measure
+
+
+# letter_pairs.txt writes -log2 of a chance in steps of a fifth of a bit, as characters from "0" on.
+LETTER_STEP, LETTER_ZERO = 0.2, 48
 
 
 class Table(NamedTuple):
@@ -68,8 +73,8 @@ def table() -> Table:
             base = unicodedata.normalize("NFD", lower)[0]
             if "a" <= base <= "z":
                 latin[code] = ord(base) - 96
-    for code in filter(re.compile(f"[{UNSPACED}]").match, map(chr, range(CODES))):
-        flags[ord(code)] |= ONE_TOKEN
+    unspaced = re.compile(f"[{UNSPACED}]")
+    flags[[code for code in range(CODES) if unspaced.match(chr(code))]] |= ONE_TOKEN
     for chars, flag in ((TERMINALS, TERMINAL), (CLOSERS, CLOSER), (BULLETS, BULLET)):
         flags[[ord(char) for char in chars]] |= flag
     # Replacement and control characters; tab, line ends and the separators of old records are none.
@@ -81,6 +86,17 @@ def table() -> Table:
     latin[[ord(char) for char in "ßæøœđłıħ"]] = [ord(base) - 96 for base in "saoodlih"]
     latin[[ord(char) for char in "ÆØŒĐŁĦ"]] = [ord(base) - 96 for base in "aoodlh"]
     return Table(flags, folded, latin)
+
+
+@cache
+def letter_pairs() -> np.ndarray:
+    """log2 of the chance of a letter after another: [27 * 27 pairs, 27 languages] float32; letter 0 is a word's edge.
+
+    Made by benchmarks/letter_pairs.py from the word frequencies of 27 languages of Latin script.
+    """
+    lines = Path(__file__).with_name("letter_pairs.txt").read_text(encoding="ascii").splitlines()
+    levels = np.array([[ord(char) - LETTER_ZERO for char in line.split(" ")[1]] for line in lines], np.float32)
+    return np.ascontiguousarray(-LETTER_STEP * levels.T, np.float32)
 
 
 def _read_as_western(values: range) -> set[int]:
