@@ -113,6 +113,13 @@ def parser() -> argparse.ArgumentParser:
     sub.add_argument("--json", action="store_true", help="as one JSON line")
     sub.add_argument("--csv", type=Path, metavar="FILE", help="write the counts there too")
 
+    sub = add("seen", seen, "tell which records of a day's files were seen before, by an index on disk")
+    sub.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    sub.add_argument("--index", type=Path, metavar="FOLDER", help="default: .cache/seen")
+    sub.add_argument("--add", action="store_true", help="then make them known; the first time, create the index")
+    sub.add_argument("--threshold", type=float, metavar="X", help="similarity that counts (default score's jaccard)")
+    sub.add_argument("--json", action="store_true", help="one JSON line a record")
+
     sub = add("up", up, "run the Prefect server with the pipeline's form until Ctrl-C")
     sub.add_argument("--port", type=int, default=UI_PORT, help=f"of the UI (default {UI_PORT})")
 
@@ -255,6 +262,12 @@ def ledger(arguments: argparse.Namespace) -> int:
 
     given = arguments
     return show_ledger(given.stage, given.rule, given.source, given.samples, given.text, given.json, given.csv)
+
+
+def seen(arguments: argparse.Namespace) -> int:
+    from flows.seen import show_seen
+
+    return show_seen(arguments.files, arguments.index, arguments.threshold, arguments.add, arguments.json)
 
 
 def up(arguments: argparse.Namespace) -> int:

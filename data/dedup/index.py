@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -29,6 +29,8 @@ from data.errors import DaymillError
 BATCH = 2_000  # texts that are asked about at once
 GROWTH = 2  # a segment more than this many times as large as what follows it is left alone
 EXAMPLES = 5
+
+Standing = Literal["new", "known", "changed"]
 
 SEEN = pa.schema([("id", pa.string()), ("earlier", pa.string()), ("similarity", pa.float64()), ("veto", pa.string())])
 
@@ -120,26 +122,24 @@ class Index:
             if len(self._segments) > 1:
                 self._write([], keep_large=False)
 
+    def standing(self, texts: Sequence[str], ids: Sequence[str]) -> list[Standing]:
+        """Whether each id is new, known with this text, or known with another, its namesakes before it in the call too."""
+        known: dict[str, Key] = {}
+        answers: list[Standing] = []
+        keys, digests = keys_of(hashes_of(ids)), keys_of(hashes_of(texts))
+        for row_id, key, digest in zip(ids, keys, digests, strict=True):
+            earlier = known.get(row_id) or digest_of_id(self._segments, key)
+            known.setdefault(row_id, digest)
+            answers.append("new" if earlier is None else "known" if earlier == digest else "changed")
+        return answers
+
     def _fresh(self, texts: Sequence[str], ids: Sequence[str]) -> list[int]:
         """Places of the records whose ids are new."""
-        known: dict[str, Key] = {}
-        fresh, changed = [], []
-        for at, (row_id, key, digest) in enumerate(
-            zip(ids, keys_of(hashes_of(ids)), keys_of(hashes_of(texts)), strict=True)
-        ):
-            earlier = known.get(row_id) or digest_of_id(self._segments, key)
-            if earlier is None:
-                known[row_id] = digest
-                fresh.append(at)
-            elif earlier != digest:
-                changed.append(row_id)
+        standing = self.standing(texts, ids)
+        changed = [row_id for row_id, one in zip(ids, standing, strict=True) if one == "changed"]
         if changed:
-            more = f" and {len(changed) - EXAMPLES:,} more" if len(changed) > EXAMPLES else ""
-            raise DaymillError(
-                f"{self.path} knows {len(changed):,} of the ids with another text ({', '.join(changed[:EXAMPLES])}"
-                f"{more}); nothing was added. Give changed records ids of their own, or create the index anew"
-            )
-        return fresh
+            raise DaymillError(changed_ids(self.path, changed))
+        return [at for at, one in enumerate(standing) if one == "new"]
 
     def _write(self, parts: list[Part], keep_large: bool) -> None:
         """A segment of the parts and of the segments before them that are not much larger; then the manifest."""
@@ -193,6 +193,14 @@ class Index:
             except BlockingIOError:
                 raise DaymillError(f"another process is adding to {self.path}; try again when it is done") from None
             yield
+
+
+def changed_ids(path: Path, ids: Sequence[str]) -> str:
+    more = f" and {len(ids) - EXAMPLES:,} more" if len(ids) > EXAMPLES else ""
+    return (
+        f"{path} knows {len(ids):,} of the ids with another text ({', '.join(ids[:EXAMPLES])}{more}); nothing was "
+        "added. Give changed records ids of their own, or create the index anew"
+    )
 
 
 def digest_of_id(segments: Sequence[Segment], key: Key) -> Key | None:
