@@ -15,7 +15,7 @@ from data.text import normalize
 
 Hashes = NDArray[np.uint64]
 
-BUCKETS = 1 << 16  # of hashed words and pairs of words; DSIR uses 10,000
+BUCKETS = 1 << 16  # the first half for hashed words, the second for pairs of words; DSIR uses 10,000 for both
 # A text beyond these says its domain long before its end, and one record of megabytes must not stop a run.
 MAX_CHARS = 10_000
 MAX_TOKENS = 2_000
@@ -81,7 +81,8 @@ def ngram_rows(tokens: Tokens, buckets: int = BUCKETS) -> csr_matrix:
     rows, words = tokens.rows, tokens.hashes
     inside = ~tokens.first[1:]
     pairs = joined(words[:-1], words[1:])[inside]
-    columns = np.concatenate([words, pairs]) % np.uint64(buckets)
+    half = np.uint64(buckets // 2)
+    columns = np.concatenate([words % half, pairs % half + half])
     places = np.concatenate([rows, rows[1:][inside]])
     counts = np.ones(len(columns), np.float32)
     found = csr_matrix((counts, (places, columns.astype(np.int64))), shape=(len(tokens), buckets))  # sums what collides

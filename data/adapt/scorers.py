@@ -18,8 +18,8 @@ from sklearn.linear_model import LogisticRegression
 
 Method = Literal["discriminator", "ngram"]
 
-# Texts' worth of n-grams that the pool's distribution counts for beside the target's own; the data choose one.
-PRIORS = (100.0, 300.0, 1_000.0, 3_000.0, 10_000.0, 30_000.0, 100_000.0)
+# How many n-grams of the target the pool's distribution counts for; the data choose one.
+PRIORS = (100.0, 300.0, 1_000.0, 3_000.0, 10_000.0, 30_000.0, 100_000.0, 300_000.0)
 REGULARIZATION = 10.0  # inverse strength of the penalty, on rows of length 1
 NEGATIVES = 2_000  # texts of the pool that a discriminator learns from: more change nothing against 200 of the target
 
@@ -48,17 +48,35 @@ def fit(method: Method, target: csr_matrix, pool: csr_matrix) -> Scorer:
 
 
 def fit_ngram(target: csr_matrix, pool: csr_matrix) -> Scorer:
-    """log p_target / p_pool of each bucket.
+    """log p_target / p_pool of each bucket, for words and for pairs of words apart.
 
     Twenty texts fill few buckets, so p_target is their counts on top of the pool's distribution (a Dirichlet prior),
-    as strong as predicts each target text best from the others.
+    as strong as predicts each target text best from the others: little for words, much for pairs, most of which come
+    once and never again.
     """
-    background = np.asarray(pool.sum(axis=0), np.float64).ravel()
-    background = (background + 1e-2) / (background.sum() + 1e-2 * len(background))
+    half = pool.shape[1] // 2
+    parts = [log_ratios(target[:, part], pool[:, part]) for part in (slice(0, half), slice(half, None))]
+    return Scorer(np.concatenate(parts), 0.0, "l1")
+
+
+def log_ratios(target: csr_matrix, pool: csr_matrix) -> NDArray[np.float64]:
+    background = seen_or_not(np.asarray(pool.sum(axis=0), np.float64).ravel())
     counts = np.asarray(target.sum(axis=0), np.float64).ravel()
     prior = max(PRIORS, key=lambda strength: left_out_likelihood(target, counts, background, strength))
-    smoothed = (counts + prior * background) / (counts.sum() + prior)
-    return Scorer(np.log(smoothed / background), 0.0, "l1")
+    return np.log((counts + prior * background) / (counts.sum() + prior)) - np.log(background)
+
+
+def seen_or_not(counts: NDArray[np.float64]) -> NDArray[np.float64]:
+    """A distribution in which what was never seen has, all together, the share of what was seen once (Good 1953).
+
+    Without it a bucket that one target text fills by chance and the pool never would decide the ratio of a text.
+    """
+    unseen = counts == 0
+    if not unseen.any() or not counts.any():
+        return (counts + 1) / (counts + 1).sum()
+    once = float(counts[(counts > 0) & (counts < 1.5)].sum())
+    missing = min(max(once / counts.sum(), 1e-3), 0.9)
+    return np.where(unseen, missing / unseen.sum(), (1 - missing) * counts / counts.sum())
 
 
 def left_out_likelihood(
@@ -77,7 +95,7 @@ def fit_discriminator(target: csr_matrix, pool: csr_matrix) -> Scorer:
     scale = rarity(pool)
     rows = unit(scaled(csr_matrix(vstack([target, pool], format="csr")), scale))
     sides = np.concatenate([np.ones(target.shape[0]), np.zeros(pool.shape[0])])
-    # liblinear's primal Newton method draws nothing at random and needs a quarter of lbfgs's time on these few rows
+    # liblinear's primal Newton method draws nothing at random and is quicker than lbfgs on these few rows
     model = LogisticRegression(C=REGULARIZATION, class_weight="balanced", solver="liblinear", tol=1e-3)
     model.fit(rows, sides)
     return Scorer(model.coef_[0].astype(np.float64), float(model.intercept_[0]), "l2", scale)
