@@ -18,17 +18,18 @@ HAN_NUMERAL = re.compile(rf"(第?)([{han.NUMERALS}]+)")
 
 def classify(token: str) -> Code | None:
     """What a token of a normalized text may be; None for most."""
-    if any(map(str.isdecimal, token)):
+    if not token.isalpha() and any(map(str.isdecimal, token)):
         return (NUMBER, "number", token)
     code = CODES.get(token)
     if code is not None or ("\u3040" <= token[0] <= "\u9fff" and token[0] not in han.FIRST):
         return code
     if token.endswith(("n't", "n’t")):
         return (NEGATION, "negation", "not")
-    if HAN_NUMERAL.fullmatch(token):
-        return (HAN_NUMBER, "number", token)
-    if any(map(token.__contains__, han.HANGUL_NEGATION)):
-        return (ITEM, "negation", token)
+    if not token.isascii():
+        if HAN_NUMERAL.fullmatch(token):
+            return (HAN_NUMBER, "number", token)
+        if any(map(token.__contains__, han.HANGUL_NEGATION)):
+            return (ITEM, "negation", token)
     if token.startswith("non") and len(token) > 6 and token not in vocabulary.NO_NEGATION:
         return (ITEM, "negation", token)
     if is_drug(token):
@@ -47,7 +48,7 @@ def _standing_alone(measures: Mapping[str, str]) -> dict[str, str]:
 ROLES: list[tuple[Mapping[str, str], int, str]] = [
     (vocabulary.NEGATION, NEGATION, "negation"),
     (vocabulary.SIDES, ITEM, "laterality"),
-    (vocabulary.SEQUELA, ITEM, "episode"),
+    (vocabulary.OUTCOMES, ITEM, "episode"),
     ({day: name for day, name in units.WEEKDAYS.items() if day not in units.SHORT_WEEKDAYS}, ITEM, "date"),
     ({day: units.WEEKDAYS[day] for day in units.SHORT_WEEKDAYS}, WEEKDAY, "date"),
     (units.RELATIVE_DAYS, ITEM, "date"),
@@ -62,7 +63,7 @@ ROLES: list[tuple[Mapping[str, str], int, str]] = [
     ({"one": "1"}, BEFORE, "one"),
     (vocabulary.SIDE_LETTERS, BEFORE, "side"),
     (vocabulary.EYES, EYE, "laterality"),
-    (vocabulary.EPISODES, BEFORE, "episode"),
+    (_same(frozenset(vocabulary.EPISODES)), BEFORE, "episode"),
     (_same(units.DESIGNATORS), DESIGNATOR, "number"),
     ({"-": "-", "−": "-", "+": "+", ".": ".", "<": "<", ">": ">", "<=": "≤", ">=": "≥", "≤": "≤", "≥": "≥"}, SIGN, ""),
     ({"©": "", "copyright": ""}, COPYRIGHT, ""),

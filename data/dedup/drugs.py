@@ -6,8 +6,6 @@ to its families, since French has "servir".
 
 from __future__ import annotations
 
-import re
-
 from data.dedup.lists import words
 
 STEMS = words("""
@@ -64,10 +62,8 @@ NAMES = words("""
     toradol tylenol valium valtrex ventolin viagra vicodin voltaren wegovy wellbutrin xanax xarelto zantac
     zithromax zocor zofran zoloft zyprexa zyrtec
 """)
-# Longest first, so that the pattern does not depend on the order of a set.
-ENDINGS = "|".join(sorted(STEMS, key=lambda stem: (-len(stem), stem)))
-STEM = re.compile(rf"[^\W\d_]{{2,}}(?:{ENDINGS})e?")
-PREFIX = re.compile(r"(?:cef|ceph|sulfa|sulpha)[^\W\d_]{4,}")
+ENDINGS = tuple(sorted(STEMS)) + tuple(sorted(f"{stem}e" for stem in STEMS))
+PREFIXES = ("cef", "ceph", "sulfa", "sulpha")
 # Chinese names end (头孢: begin) in transcribed stems; the characters beside them tell the siblings apart.
 HAN_STEMS = words("""
     洛尔 普利 沙坦 他汀 西林 霉素 沙星 拉唑 康唑 硝唑 地平 格列净 列汀
@@ -81,9 +77,8 @@ def is_drug(word: str) -> bool:
     """Whether a lower-cased word is a drug's name, by list or by stem (a plural's "s" aside)."""
     if word in NO_DRUGS:
         return False
-    return (
-        word in NAMES
-        or (word.endswith("s") and word[:-1] in NAMES)
-        or STEM.fullmatch(word) is not None
-        or PREFIX.fullmatch(word) is not None
-    )
+    if word in NAMES or (word.endswith("s") and word[:-1] in NAMES):
+        return True
+    if word.startswith(PREFIXES) and len(word) >= 8:
+        return True
+    return word.endswith(ENDINGS) and any(word.endswith(ending) and len(word) > len(ending) + 1 for ending in ENDINGS)

@@ -32,6 +32,7 @@ from data.dedup.classify import (
     classify,
 )
 from data.dedup.drugs import HAN_PREFIX
+from data.dedup.lists import words
 from data.dedup.quantities import (
     HYPHENS,
     Item,
@@ -60,8 +61,20 @@ UNSPACED_TOKEN = re.compile(
 HAS_UNSPACED = re.compile(f"[{UNSPACED}]")
 PLAIN = re.compile(r"\d+(?:[.,]\d+)*")
 ADDRESS = re.compile(rf"{URL}|<?{MAIL}>?")
-# Characters of chunks that are remembered; then all are forgotten.
-REMEMBERED = 1 << 20
+# By their names, since a note may put anything else between angle brackets.
+TAGS = words(
+    "a abbr area b base big blockquote body br button center code col colgroup dd div dl dt em embed font form frame "
+    "frameset h1 h2 h3 h4 h5 h6 head hr html i iframe img input label li link map meta noscript object ol option p "
+    "param pre s script select small span strike strong style sub sup table tbody td textarea tfoot th thead title tr "
+    "tt u ul"
+)
+MARKUP = re.compile(
+    rf"<!--.{{0,2000}}?-->|<!doctype[^>]{{0,500}}>|</?(?:{'|'.join(sorted(TAGS))})(?:\s[^<>]{{0,2000}})?/?>", re.DOTALL
+)
+# Around a word these make no other token of it.
+PUNCTUATION = ".,;:!?()[]{}\"'*/|~`"
+# Characters of what is remembered; then all is forgotten. A chunk in full takes ten times as much as a yes or no.
+REMEMBERED, REMEMBERED_IN_FULL = 1 << 22, 1 << 20
 # Chunks looked at before and after one whose neighbors decide: at most, and at least for a mail's footer.
 BEHIND, AHEAD, FOOTER = 2, 9, 4
 
@@ -71,14 +84,15 @@ Found = TypeVar("Found")
 class Memo(dict[str, Found]):
     """What was found out about a chunk, remembered up to a bound."""
 
-    def __init__(self, find: Callable[[str], Found]) -> None:
+    def __init__(self, find: Callable[[str], Found], bound: int) -> None:
         self._find = find
+        self._bound = bound
         self._characters = 0
 
     def __missing__(self, chunk: str) -> Found:
         found = self._find(chunk)
         self._characters += len(chunk) + 16
-        if self._characters > REMEMBERED:
+        if self._characters > self._bound:
             self.clear()
             self._characters = 0
         self[chunk] = found
@@ -90,42 +104,51 @@ class Chunk(NamedTuple):
 
     tokens: list[str]
     codes: list[Code | None]
-    # its items, where it says all by itself unless what comes behind joins
+    # its items, where it says all by itself unless what comes behind joins what it ends with (a set of bits)
     says: list[Item] | None
-    waits: bool
+    waits: int
     # what it is alone: a number to which a unit may be added, or a unit
     amount: str | None
     unit: str | None
-    # it may belong to a number, a negation or a name before it; a quantity or date may go on behind it
-    joins: bool
+    # what before it it may join; whether a quantity or date may go on behind it
+    joins: int
     goes_on: bool
 
 
 class Reader:
     """Reads items of the given kinds, and the user's words.
 
-    With `addresses` what stands in URLs and mail addresses counts too, with `footers` the negations and years of mail
-    footers.
+    With `markup` what stands in HTML tags counts too, with `addresses` what stands in URLs and mail addresses, with
+    `footers` the negations and years of mail footers.
     """
 
     def __init__(
-        self, kinds: frozenset[str], words: Sequence[str] = (), addresses: bool = False, footers: bool = False
+        self,
+        kinds: frozenset[str],
+        phrases: Sequence[str] = (),
+        markup: bool = False,
+        addresses: bool = False,
+        footers: bool = False,
     ) -> None:
         self.kinds = kinds | {"word"}
+        self.markup = markup
         self.addresses = addresses
         self.footers = footers
         self._phrases: dict[str, list[list[str]]] = {}
-        for phrase in sorted({tuple(tokens_of(normalize(word))) for word in words}, key=lambda p: (-len(p), p)):
+        for phrase in sorted({tuple(tokens_of(normalize(phrase))) for phrase in phrases}, key=lambda p: (-len(p), p)):
             self._phrases.setdefault(phrase[0], []).append(list(phrase))
         self._longest = max((len(phrase) for phrases in self._phrases.values() for phrase in phrases), default=0)
-        self._classes = Memo(self._classify)
-        self._chunks = Memo(self._chunk)
-        self._matters = Memo(lambda chunk: any(self._chunks[chunk].codes))
+        self._classes = Memo(self._classify, REMEMBERED)
+        self._chunks = Memo(self._chunk, REMEMBERED_IN_FULL)
+        self._matters = Memo(self._may_matter, REMEMBERED)
 
     def read(self, text: str) -> list[Item]:
         """Kind and canonical value of every item of a text, in its order."""
         # for ASCII this is what normalize does
-        chunks = text.lower().split() if text.isascii() else normalize(text).split(" ")
+        text = text.lower() if text.isascii() else normalize(text)
+        if not self.markup and "<" in text:
+            text = MARKUP.sub(" ", text)
+        chunks = text.split()
         items: list[Item] = []
         resume = 0
         last = len(chunks) - 1
@@ -134,7 +157,7 @@ class Reader:
                 continue
             chunk = self._chunks[chunks[place]]
             behind = self._chunks[chunks[place + 1]] if chunk.waits and place < last else NOTHING
-            if chunk.says is not None and not behind.joins:
+            if chunk.says is not None and not chunk.waits & behind.joins:
                 items += chunk.says
             elif (
                 chunk.amount is not None
@@ -179,6 +202,13 @@ class Reader:
             reach += 1
         return min(len(chunks), max(reach + 1, place + FOOTER, place + self._longest))
 
+    def _may_matter(self, chunk: str) -> bool:
+        """Whether a token of a chunk may be an item or a part of one; most chunks are one plain word."""
+        word = chunk.strip(PUNCTUATION)
+        if word.isascii() and word.isalpha():
+            return self._classes[word] is not None
+        return any(self._chunks[chunk].codes)
+
     def _chunk(self, text: str) -> Chunk:
         if not self.addresses and ("@" in text or "://" in text or "www." in text):
             text = ADDRESS.sub(" ", text)
@@ -197,8 +227,12 @@ class Reader:
         amount = decimal(first) if roles == {NUMBER} and len(tokens) == 1 and PLAIN.fullmatch(first) else None
         unit = units.UNITS.get(first) if len(tokens) == 1 and first not in han.DATE_UNITS else None
         goes_on = not tokens or any(token in GOES_ON or token[0].isdigit() for token in tokens[:AHEAD])
-        joins = not tokens or first in JOINS or (len(first) == 1 and first.isalpha())
-        return Chunk(tokens, codes, says, ending in WAITING, amount, unit, joins, goes_on)
+        joins = EVERYTHING if not tokens else sum(bit for bit, firsts in JOINS.items() if first in firsts)
+        if first in ("a", "p") and tokens[1:2] == ["m"]:
+            joins |= TO_NUMBER
+        if len(first) == 1 and first.isalpha():
+            joins |= TO_DESIGNATOR
+        return Chunk(tokens, codes, says, WAITING.get(ending, 0), amount, unit, joins, goes_on)
 
     def _classify(self, token: str) -> Code | None:
         return (PHRASE, "word", token) if token in self._phrases else classify(token)
@@ -229,8 +263,9 @@ class Reader:
             if beside_number(codes, place):
                 items.append((kind, value))
         elif role == BEFORE:
-            if place + 1 < len(tokens) and tokens[place + 1] in CONDITIONS[kind][1]:
-                items.append((CONDITIONS[kind][0], value))
+            kind, nouns = ("episode", vocabulary.EPISODES[value]) if kind == "episode" else CONDITIONS[kind]
+            if place + 1 < len(tokens) and tokens[place + 1] in nouns:
+                items.append((kind, value))
         elif role == EYE:
             if beside_number(codes, place) or (place + 1 < len(tokens) and tokens[place + 1] in vocabulary.EYE_WORDS):
                 items.append((kind, value))
@@ -248,17 +283,19 @@ CONDITIONS: dict[str, tuple[str, frozenset[str]]] = {
     "counted": ("number", units.AFTER_COUNTED),
     "one": ("number", frozenset(units.UNITS)),
     "side": ("laterality", vocabulary.BODY),
-    "episode": ("episode", vocabulary.AFTER_EPISODE),
 }
-NOTHING = Chunk([], [], None, False, None, None, False, False)
+NOTHING = Chunk([], [], None, 0, None, None, 0, False)
 # Roles that neighbors may decide; those of the second kind only where a word behind them joins.
 TAKE_A_LOOK = frozenset((MONTH, WEEKDAY, EYE, HAN_NUMBER, HAN_DRUG, PHRASE, COPYRIGHT))
-WAITING = frozenset((NUMBER, NEGATION, BEFORE, DESIGNATOR))
 GOES_ON = frozenset(units.UNITS) | frozenset(units.MONTHS) | units.PER | frozenset(("of", "de", "m"))
-JOINS = GOES_ON.union(
-    *(words for _, words in CONDITIONS.values()),
-    (phrase[0] for phrase in chain.from_iterable(vocabulary.FOOTER_NEGATIONS.values())),
-)
+TO_NUMBER, TO_NEGATION, TO_DESIGNATOR, BEFORE_IT = 1, 2, 4, 8
+EVERYTHING = TO_NUMBER | TO_NEGATION | TO_DESIGNATOR | BEFORE_IT
+WAITING = {NUMBER: TO_NUMBER, NEGATION: TO_NEGATION, DESIGNATOR: TO_DESIGNATOR, BEFORE: BEFORE_IT}
+JOINS: dict[int, frozenset[str]] = {
+    TO_NUMBER: GOES_ON - {"a", "m"},
+    TO_NEGATION: frozenset(phrase[0] for phrase in chain.from_iterable(vocabulary.FOOTER_NEGATIONS.values())),
+    BEFORE_IT: frozenset().union(*(nouns for _, nouns in CONDITIONS.values()), *vocabulary.EPISODES.values()),
+}
 
 
 def tokens_of(text: str) -> list[str]:

@@ -27,7 +27,8 @@ class ProtectConfig:
     `words` and `patterns` (regular expressions) are the user's own; both are matched without regard to case, on the
     text as `data.text.normalize` leaves it. `substitution: strict` also protects every replaced content word.
     `addresses: ignore` passes over URLs, mail addresses and message ids: what differs there is a tracking id, and two
-    copies of one newsletter are copies. `footers: ignore` passes over the negations of mail footers ("please do not
+    copies of one newsletter are copies; `markup: ignore` passes over HTML tags, whose sizes and colors state nothing;
+    `footers: ignore` passes over the negations of mail footers ("please do not
     reply to this mail") and over copyright years.
     """
 
@@ -35,6 +36,7 @@ class ProtectConfig:
     words: tuple[str, ...] = ()
     patterns: tuple[str, ...] = ()
     substitution: Literal["content", "strict"] = "content"
+    markup: Literal["ignore", "protect"] = "ignore"
     addresses: Literal["ignore", "protect"] = "ignore"
     footers: Literal["ignore", "protect"] = "ignore"
 
@@ -44,6 +46,7 @@ class ProtectConfig:
                 raise DaymillError(f"protect.kinds: {kind!r} is no kind; expected some of {', '.join(KINDS)}")
         for name, allowed in (
             ("substitution", ("content", "strict")),
+            ("markup", ("ignore", "protect")),
             ("addresses", ("ignore", "protect")),
             ("footers", ("ignore", "protect")),
         ):
@@ -62,6 +65,7 @@ class Protector:
         self._reader = Reader(
             frozenset(self.config.kinds),
             [word for word in words if not HAS_UNSPACED.search(word)],
+            markup=self.config.markup == "protect",
             addresses=self.config.addresses == "protect",
             footers=self.config.footers == "protect",
         )

@@ -18,7 +18,8 @@ Item = tuple[str, str]
 HYPHENS = "–—‐‑−-"
 NUMERIC = re.compile(rf"(\d+(?:[.,:/⁄{HYPHENS}]\d+)*)([^\W\d_]*)")
 ISO_DATE = re.compile(r"(\d{4})([-/.])(\d{1,2})\2(\d{1,2})(?:t(\d.*))?")
-DAY_OR_MONTH_FIRST = re.compile(r"(\d{1,2})([-/.])(\d{1,2})\2(\d{4}|\d{2})")
+# with points and two digits of a year it is a version as well
+DAY_OR_MONTH_FIRST = re.compile(r"(\d{1,2})([-/.])(\d{1,2})\2(\d{4}|(?<!\.)\d{2})")
 DAY = re.compile(r"(\d{1,2})(?:st|nd|rd|th)?")
 YEAR = re.compile(r"[12]\d{3}")
 YEARS = re.compile(rf"[12]\d{{3}}(?:[,{HYPHENS}]\d+)*")

@@ -16,7 +16,7 @@ MEASURES = table("""
     kg kgs kilogram kilograms kilogramm kilogrammes кг 公斤 千克
     ml mls milliliter milliliters millilitre millilitres мл 毫升
     dl deciliter deciliters decilitre
-    µl μl ul microliter microliters microlitre microlitres 微升
+    µl μl microliter microliters microlitre microlitres 微升
     mmol millimol millimole millimoles ммоль
     µmol μmol umol micromol micromole micromoles
     nmol nanomol
@@ -41,6 +41,7 @@ UNITS = MEASURES | table("""
     ml cc
     kg kilo kilos
     iu ie ui
+    µl ul
     ° degree degrees deg grad grados 度
     g gr gram grams gramm gramme grammes gramo gramos г 克
     t ton tons tonne tonnes 吨
@@ -216,7 +217,7 @@ ORDINAL_WORDS = table("""
     12. twelfth
 """)
 ORDINAL_ENDINGS = words("st nd rd th")
-ROMAN = words("ii iii iv vi vii viii ix xi xii xiii xiv xv xvi xvii xviii xix xx iia iib iic iiia iiib iiic iva ivb")
+ROMAN = words("ii iii iv vi vii viii ix xi xii xiii xiv xv xvi xvii xviii xix iia iib iic iiia iiib iiic iva ivb")
 FREQUENCY = table("""
     hourly
     daily

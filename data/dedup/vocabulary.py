@@ -83,7 +83,7 @@ NEGATION = table("""
 # "nondisplaced" negates, these do not.
 NO_NEGATION = words("nonetheless nonsense nonstop nonchalant nonchalantly nonfiction nonprofit nonprofits")
 # In mail footers these say nothing about what a text states, so a copy with a footer is still a copy: what follows the
-# negation.
+# negation. (A font's name in a style is of that kind too.)
 FOOTER_NEGATIONS = {
     negation: [phrase.split() for phrase in phrases.split(", ")]
     for negation, phrases in {
@@ -94,6 +94,7 @@ FOOTER_NEGATIONS = {
         "want to receive, accept liability, accept any liability, accept responsibility, accept any responsibility, "
         "be liable, print this, disseminate",
         "no": "longer wish, longer want, liability, responsibility is, warranty, reply to this",
+        "sans": "serif",
         "without": "prior written, written permission, prior permission",
     }.items()
 }
@@ -134,7 +135,19 @@ BODY = words(
     "sole temple testicle testis thigh thighs thumb thumbs tibia toe toes tonsil ulna ureter wrist wrists"
 )
 
-# Which visit of a case it is: "initial encounter", and what comes of it.
-EPISODES = {"initial": "initial", "subsequent": "subsequent"}
-AFTER_EPISODE = words("encounter visit episode care admission consultation")
-SEQUELA = {"sequela": "sequela", "sequelae": "sequela"}
+# Which visit of a case it is, and how an injury heals: each word counts before one of its nouns only.
+EPISODES = {
+    word: words(nouns)
+    for word, nouns in {
+        "initial": "encounter visit episode care admission consultation",
+        "subsequent": "encounter visit episode care admission consultation",
+        "routine": "healing",
+        "delayed": "healing",
+        "open": "fracture fractures wound wounds reduction",
+        "closed": "fracture fractures wound wounds reduction",
+    }.items()
+}
+OUTCOMES = table("""
+    sequela sequelae
+    malunion malunions
+""")
