@@ -273,7 +273,7 @@ def _claims(claims: Sequence[Mapping[str, Any]]) -> str:
     if not claims:
         return ""
     rows = [
-        [escape(str(each["what"])), escape(short(each["claim"])), escape(short(each.get("measured"))) or "not measured"]
+        [escape("not measured" if each.get(key) is None else short(each[key])) for key in ("what", "claim", "measured")]
         for each in claims
     ]
     return _table(["What", "Claimed", "Measured here"], rows, ids=(0, 1, 2))
