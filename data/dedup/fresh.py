@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import zstandard
 
-from data.dedup.seen import Key, Reading, hashes_of, keys_of, packed, place_of
+from data.dedup.seen import Key, Reading, hashes_of, keys_of, known_texts
 from data.dedup.segment import Array, Part, Segment
 from data.dedup.sign import starts_of
 
@@ -32,15 +33,14 @@ class FreshPart(Part):
 
 def fresh_part(reading: Reading, ids: Sequence[str], segments: Sequence[Segment]) -> FreshPart:
     """Members of all records, entries of the texts that no segment and no earlier record of the reading holds."""
-    seen: set[Key] = set()
-    entries = []
-    keys = keys_of(reading.exact)
-    for at in reading.signed.tolist():
-        if keys[at] not in seen and all(place_of(segment.exact_keys, keys[at]) is None for segment in segments):
-            seen.add(keys[at])
-            entries.append(at)
+    fresh = reading.signed[~known_texts(reading, segments)[reading.signed]]
+    first: dict[Key, int] = {}
+    for key, at in zip(keys_of(reading.exact[fresh]), fresh.tolist(), strict=True):
+        first.setdefault(key, at)
+    entries = list(first.values())
     encoded = [row_id.encode("utf-8", "surrogatepass") for row_id in ids]
-    texts = [packed(reading.texts[at]) for at in entries]
+    compress = zstandard.ZstdCompressor(3).compress
+    texts = [compress(reading.texts[at].encode("utf-8", "replace")) for at in entries]
     shingles = [reading.shingles[at] for at in entries]
     return FreshPart(
         lengths=np.array([len(text) for text in reading.texts], np.int64),

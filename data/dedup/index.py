@@ -17,12 +17,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 
 from data.dedup.fresh import fresh_part
 from data.dedup.index_kind import MANIFEST, IndexConfig, config_of, header_of, read_manifest, refuse_another
 from data.dedup.protect import Protector
-from data.dedup.seen import Key, Ways, best_member, hashes_of, keys_of, near, place_of, read
+from data.dedup.seen import Key, Ways, best_member, hashes_of, keys_of, near, places_of, read
 from data.dedup.segment import Part, Segment, open_segment, sync, write_segment
 from data.errors import DaymillError
 
@@ -123,12 +124,17 @@ class Index:
                 self._write([], keep_large=False)
 
     def standing(self, texts: Sequence[str], ids: Sequence[str]) -> list[Standing]:
-        """Whether each id is new, known with this text, or known with another, its namesakes before it in the call too."""
+        """Whether each id is new, known with this text, or known with another; namesakes earlier in the call count."""
+        hashes, digests = hashes_of(ids), keys_of(hashes_of(texts))
         known: dict[str, Key] = {}
+        for segment in self._segments:
+            places = places_of(segment.id_keys, hashes)
+            there = np.flatnonzero(places >= 0)
+            members = segment.id_rows[places[there]]
+            known |= dict(zip((ids[at] for at in there.tolist()), keys_of(segment.digests[members]), strict=True))
         answers: list[Standing] = []
-        keys, digests = keys_of(hashes_of(ids)), keys_of(hashes_of(texts))
-        for row_id, key, digest in zip(ids, keys, digests, strict=True):
-            earlier = known.get(row_id) or digest_of_id(self._segments, key)
+        for row_id, digest in zip(ids, digests, strict=True):
+            earlier = known.get(row_id)
             known.setdefault(row_id, digest)
             answers.append("new" if earlier is None else "known" if earlier == digest else "changed")
         return answers
@@ -201,13 +207,3 @@ def changed_ids(path: Path, ids: Sequence[str]) -> str:
         f"{path} knows {len(ids):,} of the ids with another text ({', '.join(ids[:EXAMPLES])}{more}); nothing was "
         "added. Give changed records ids of their own, or create the index anew"
     )
-
-
-def digest_of_id(segments: Sequence[Segment], key: Key) -> Key | None:
-    """The hash of the text that an id (by its hash) is known with."""
-    for segment in segments:
-        place = place_of(segment.id_keys, key)
-        if place is not None:
-            high, low = segment.digests[segment.id_rows[place]].tolist()
-            return high, low
-    return None

@@ -84,9 +84,9 @@ def near(reading: Reading, segments: Sequence[Segment], ways: Ways) -> list[list
             veto = ways.protector.veto(reading.texts[at], text_of(segment, entry))
             high, low = segment.exact[segment.owners[entry]].tolist()
             found[at][high, low] = Near((high, low), float(similar[place]), veto)
-    for at, key in enumerate(keys_of(reading.exact)):
-        if key != (0, 0) and best_member(segments, key) is not None:
-            found[at][key] = Near(key, 1.0, None)
+    for at in np.flatnonzero(known_texts(reading, segments) & reading.exact.any(axis=1)).tolist():
+        high, low = reading.exact[at].tolist()
+        found[at][high, low] = Near((high, low), 1.0, None)
     return [sorted(own.values(), key=lambda one: (-one.similarity, one.exact)) for own in found]
 
 
@@ -153,18 +153,35 @@ def best_member(segments: Sequence[Segment], key: Key) -> str | None:
     """The id of the record that is best by content among those with an exact key; None where there is none."""
     ranked = []
     for segment in segments:
-        place = place_of(segment.exact_keys, key)
-        if place is not None:
+        place = places_of(segment.exact_keys, np.array([key], np.uint64))[0]
+        if place >= 0:
             ranked.append(segment.rank(int(segment.exact_rows[place])))
     return min(ranked)[-1] if ranked else None
 
 
-def place_of(keys: Array, key: Key) -> int | None:
-    """The first place of a key in sorted ones [n, 2]."""
-    high, low = (np.uint64(half) for half in key)
-    left, right = np.searchsorted(keys[:, 0], high, "left"), np.searchsorted(keys[:, 0], high, "right")
-    place = int(left + np.searchsorted(keys[left:right, 1], low))
-    return place if place < right and keys[place, 1] == low else None
+def places_of(keys: Array, wanted: Array) -> Array:
+    """For each wanted key [k, 2] its first place among sorted ones [n, 2], or -1 where it is not there."""
+    highs, lows = keys[:, 0], keys[:, 1]
+    places = np.searchsorted(highs, wanted[:, 0], "left").astype(np.int64)
+    there = np.flatnonzero(places < len(keys))
+    there = there[highs[places[there]] == wanted[there, 0]]
+    answers = np.full(len(wanted), -1, np.int64)
+    equal = lows[places[there]] == wanted[there, 1]
+    answers[there[equal]] = places[there[equal]]
+    for at in there[~equal].tolist():  # keys that share 64 bits and no more: once in billions
+        left, right = np.searchsorted(highs, wanted[at, 0], "left"), np.searchsorted(highs, wanted[at, 0], "right")
+        place = int(left + np.searchsorted(lows[left:right], wanted[at, 1]))
+        if place < right and lows[place] == wanted[at, 1]:
+            answers[at] = place
+    return answers
+
+
+def known_texts(reading: Reading, segments: Sequence[Segment]) -> Array:
+    """[n] bool: which texts have an equal in a segment."""
+    known = np.zeros(len(reading.texts), bool)
+    for segment in segments:
+        known |= places_of(segment.exact_keys, reading.exact) >= 0
+    return known
 
 
 def ranges(begins: Array, counts: Array) -> Array:
@@ -180,10 +197,6 @@ def hashes_of(texts: Sequence[str]) -> Array:
 
 def keys_of(hashes: Array) -> list[Key]:
     return [(high, low) for high, low in hashes.tolist()]
-
-
-def packed(text: str) -> bytes:
-    return zstandard.compress(text.encode("utf-8", "replace"), 3)
 
 
 def text_of(segment: Segment, entry: int) -> str:

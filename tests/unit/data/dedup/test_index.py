@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -18,7 +21,10 @@ from data.dedup.find import FindConfig, find_pairs
 from data.dedup.index import Added, Index
 from data.dedup.index_kind import IndexConfig, reached
 from data.dedup.protect import ProtectConfig, Protector
+from data.dedup.seen import places_of
 from data.errors import DaymillError
+
+ROOT = Path(__file__).resolve().parents[4]
 
 WORDS = [
     first + second for first in ("ba", "ke", "li", "mo", "nu", "po", "ra", "si") for second in ("ta", "ve", "xi", "zo")
@@ -123,6 +129,12 @@ def test_of_equal_texts_the_best_by_content_is_named(tmp_path: Path) -> None:
     ]
 
 
+def test_keys_that_share_their_first_half_are_told_apart() -> None:
+    keys = np.array([[1, 1], [1, 3], [1, 3], [2, 0]], np.uint64)
+    wanted = np.array([[1, 3], [1, 2], [2, 0], [0, 0], [1, 1], [3, 3]], np.uint64)
+    assert places_of(keys, wanted).tolist() == [1, -1, 3, -1, 0, -1]
+
+
 def test_a_text_of_nothing_is_nobody_s_equal(tmp_path: Path) -> None:
     index = Index.create(tmp_path / "index")
     index.add(["", "   "], ["a", "b"])
@@ -200,6 +212,39 @@ def test_who_has_opened_it_goes_on_while_another_adds(tmp_path: Path, texts: lis
     assert reader.add(texts[:60], ids[:60]) == Added(0, 60)  # it has seen the other's records by then
     with writer._lock(), pytest.raises(DaymillError, match="another process is adding"):
         reader.add(["x"], ["x"])
+
+
+ADDS = """
+import sys
+from data.dedup.index import Index
+sys.path.insert(0, {tests!r})
+from test_index import corpus, ids_of
+texts, index = corpus(7, 400), Index.open({path!r})
+print("ready", flush=True)
+for start in range(0, 400, 20):
+    index.add(texts[start : start + 20], ids_of(texts)[start : start + 20])
+    print(start, flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_kill_9_leaves_whole_additions_only(tmp_path: Path, texts: list[str]) -> None:
+    path, ids = tmp_path / "index", ids_of(texts)
+    Index.create(path)
+    command = [sys.executable, "-c", ADDS.format(tests=str(Path(__file__).parent), path=str(path))]
+    rng = random.Random(1)
+    for _ in range(4):
+        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as child:
+            assert child.stdout is not None
+            for _ in range(rng.randrange(2, 5)):  # known additions pass quickly, the kill falls into any of them
+                child.stdout.readline()
+            child.kill()
+        assert len(Index.open(path)) % 20 == 0
+    index = Index.open(path)
+    index.add(texts, ids)
+    whole = Index.create(tmp_path / "whole")
+    whole.add(texts, ids)
+    assert index.query(texts[:50], ids[:50]).equals(whole.query(texts[:50], ids[:50]))
 
 
 @pytest.mark.parametrize(
