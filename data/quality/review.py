@@ -58,7 +58,7 @@ def write_review(
     names = [*COLUMNS, "text"] if texts is not None else list(COLUMNS)
     beside = path.with_name(f".{path.name}.writing")
     with beside.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, names, extrasaction="ignore", lineterminator="\n")
+        writer = csv.DictWriter(file, names, extrasaction="ignore")  # ends lines with CRLF, as RFC 4180 says
         writer.writeheader()
         writer.writerows({name: _harmless(value) for name, value in row.items()} for row in rows)
     os.replace(beside, path)
