@@ -11,7 +11,7 @@ import argparse
 import json
 import multiprocessing
 import resource
-import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -41,6 +41,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="turns of each contestant; 0 leaves them out")
     parser.add_argument("--workers", type=int, default=2)
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that a killed benchmark leaves nothing behind
     report: dict[str, object] = {}
     if arguments.rounds:
         report["minhash"] = signatures(
@@ -209,27 +210,29 @@ def edited(count: int, low: float) -> Iterator[tuple[str, str]]:
 
 
 def stage(documents: int, workers: int) -> dict[str, object]:
-    """Wall-clock seconds and peak PSS over the process tree of `find`, on shards of 50,000 records."""
+    """Seconds (by the wall, and of the processors) and peak PSS over the process tree of `find`, shards of 50,000."""
     import psutil
 
-    folder = Path(tempfile.mkdtemp(prefix="dedup-speed-"))
-    try:
+    with tempfile.TemporaryDirectory(prefix="dedup-speed-") as name:
+        folder = Path(name)
         planted = write_shards(folder / "records", documents)
         process = multiprocessing.get_context("spawn").Process(target=search, args=(folder, workers, documents))
         process.start()
-        tree, peak = psutil.Process(process.pid), 0
-        while process.is_alive():
-            peak = max(peak, sum(map(pss, [tree, *children(tree)])))
-            time.sleep(0.2)
+        try:
+            tree, peak = psutil.Process(process.pid), 0
+            while process.is_alive():
+                peak = max(peak, sum(map(pss, [tree, *children(tree)])))
+                time.sleep(0.2)
+        finally:
+            process.kill()
+            process.join()
         if process.exitcode:
             raise RuntimeError(f"the stage ended with exit code {process.exitcode}")
         report: dict[str, object] = json.loads((folder / "report.json").read_text())
-    finally:
-        shutil.rmtree(folder)
     report |= {"documents": documents, "planted": planted, "peak_mib": peak / 2**20, "workers": workers}
     bar = "90 s, 1,536 MiB at 1 M" if documents <= 1_000_000 else ""
     name = f"{documents:,} documents, {workers} workers"
-    print(f"{name:40} {report['seconds']:8.1f} s {peak / 2**20:7,.0f} MiB {bar:>12}")
+    print(f"{name:40} {report['seconds']:8.1f} s {peak / 2**20:7,.0f} MiB {bar:>12}; {report['cpu']:,.1f} s of CPU")
     print(f"{'planted, found, vetoed':40} {planted:,}, {report['merges']:,}, {report['vetoed']}")
     return report
 
@@ -245,8 +248,10 @@ def search(folder: Path, workers: int, documents: int) -> None:
     start = time.perf_counter()
     found = find(shard_files(folder / "records"), config, workers, folder / "work", Protector(ProtectConfig()))
     seconds = time.perf_counter() - start
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    cpu = sum(one.ru_utime + one.ru_stime for one in used)
     merges = found.table.filter(found.table["veto"].is_null()).num_rows
-    (folder / "report.json").write_text(json.dumps({"seconds": seconds, "merges": merges, **found.report}))
+    (folder / "report.json").write_text(json.dumps({"seconds": seconds, "cpu": cpu, "merges": merges, **found.report}))
 
 
 def write_shards(folder: Path, documents: int) -> int:

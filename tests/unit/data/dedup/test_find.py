@@ -17,7 +17,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from data.dedup.exact import exact_key
 from data.dedup.find import PAIRS_SCHEMA, FindConfig, find, find_pairs
+from data.dedup.pairs import decide_pair
+from data.dedup.protect import Protector
 from data.dedup.stars import stars
 from data.errors import DaymillError
 from data.quality.scripts import TOKEN
@@ -25,6 +28,7 @@ from data.text import normalize
 from data.workers import Local
 
 ROOT = Path(__file__).resolve().parents[4]
+CASES = ROOT / "tests/cases/near_duplicates.jsonl"
 Pair = tuple[str, str, float, str | None]
 
 
@@ -213,6 +217,21 @@ def test_without_a_protector_siblings_merge(tmp_path: Path) -> None:
     rows = [row for row in corpus() if "dose" in (row[1] or "")]
     table = find_pairs(write(tmp_path / "r", rows), FindConfig(), 1, tmp_path / "work")
     assert table.num_rows == 40 * 39 // 2 and table["veto"].null_count == table.num_rows
+
+
+def test_a_corpus_of_two_is_decided_as_the_pair(tmp_path: Path) -> None:
+    cases = [json.loads(line) for line in CASES.read_text(encoding="utf-8").splitlines()]
+    for case in cases:
+        rows = [("a", case["a"]), ("b", case["b"])]
+        shards = write(tmp_path / case["case"], rows)
+        pairs = named(find_pairs(shards, FindConfig(), 1, tmp_path / "work", Protector()), rows)
+        alone = decide_pair(case["a"], case["b"], Protector(), 0.8)
+        near = [pair for pair in pairs if pair[3] is None and pair[2] >= 0.8]
+        if near:
+            assert (alone.verdict, alone.similarity) == ("same", near[0][2]) and case["want"] == "same"
+        else:
+            assert alone.verdict != "same" or exact_key(case["a"]) == exact_key(case["b"])
+    assert len(cases) > 10
 
 
 def test_no_records_no_pairs(tmp_path: Path) -> None:
