@@ -43,6 +43,7 @@ from data.dedup.quantities import (
     han_number,
     month,
     number,
+    one,
 )
 from data.quality.scripts import UNSPACED
 from data.text import MAIL, URL, normalize
@@ -59,6 +60,9 @@ UNSPACED_TOKEN = re.compile(
     rf"(?:(?![{han.FIRST}])[{UNSPACED}])+|{han.PERCENT}|第?[{han.NUMERALS}]+|{'|'.join(han.SPECIAL)}|[{UNSPACED}]|{WIDE_TOKEN.pattern}"
 )
 HAS_UNSPACED = re.compile(f"[{UNSPACED}]")
+# Letters and digits in turns, long: what a machine made up.
+CODE = re.compile(r"(?=.{10})[^\W_]*?(?:[^\W\d_]\d|\d[^\W\d_])[\w-]*?(?:[^\W\d_]\d|\d[^\W\d_])[\w-]*")
+UNIT_ATTACHED = re.compile(r"\d[^\W\d_]+$")
 PLAIN = re.compile(r"\d+(?:[.,]\d+)*")
 ADDRESS = re.compile(rf"{URL}|<?{MAIL}>?")
 # By their names, since a note may put anything else between angle brackets.
@@ -119,7 +123,7 @@ class Reader:
     """Reads items of the given kinds, and the user's words.
 
     With `markup` what stands in HTML tags counts too, with `addresses` what stands in URLs and mail addresses, with
-    `footers` the negations and years of mail footers.
+    `footers` the negations and years of mail footers; without `codes` those of machines do not.
     """
 
     def __init__(
@@ -128,11 +132,13 @@ class Reader:
         phrases: Sequence[str] = (),
         markup: bool = False,
         addresses: bool = False,
+        codes: bool = True,
         footers: bool = False,
     ) -> None:
         self.kinds = kinds | {"word"}
         self.markup = markup
         self.addresses = addresses
+        self.codes = codes
         self.footers = footers
         self._phrases: dict[str, list[list[str]]] = {}
         for phrase in sorted({tuple(tokens_of(normalize(phrase))) for phrase in phrases}, key=lambda p: (-len(p), p)):
@@ -146,9 +152,9 @@ class Reader:
         """Kind and canonical value of every item of a text, in its order."""
         # for ASCII this is what normalize does
         text = text.lower() if text.isascii() else normalize(text)
-        if not self.markup and "<" in text:
-            text = MARKUP.sub(" ", text)
         chunks = text.split()
+        if not self.markup and "<" in text:
+            chunks = MARKUP.sub(" ", " ".join(chunks)).split()
         items: list[Item] = []
         resume = 0
         last = len(chunks) - 1
@@ -216,6 +222,9 @@ class Reader:
         codes = [self._classes[token] for token in tokens]
         roles = {code[0] for code in codes if code is not None}
         ending = codes[-1][0] if codes and codes[-1] is not None else ITEM
+        waits = WAITING.get(ending, 0)
+        if NUMBER in roles and (tokens[-1] in units.UNITS or UNIT_ATTACHED.search(tokens[-1])):
+            waits = TO_NUMBER | TO_QUANTITY
         says: list[Item] | None = None
         if not roles & TAKE_A_LOOK and ending not in (SIGN, CURRENCY):
             says = []
@@ -232,9 +241,11 @@ class Reader:
             joins |= TO_NUMBER
         if len(first) == 1 and first.isalpha():
             joins |= TO_DESIGNATOR
-        return Chunk(tokens, codes, says, WAITING.get(ending, 0), amount, unit, joins, goes_on)
+        return Chunk(tokens, codes, says, waits, amount, unit, joins, goes_on)
 
     def _classify(self, token: str) -> Code | None:
+        if not self.codes and CODE.fullmatch(token):
+            return None
         return (PHRASE, "word", token) if token in self._phrases else classify(token)
 
     def _item(self, tokens: list[str], codes: list[Code | None], place: int, code: Code, items: list[Item]) -> int:
@@ -246,7 +257,7 @@ class Reader:
                     items.append((kind, " ".join(phrase)))
                     break
             # the word may be something of its own beside
-            own = classify(value)
+            codes[place] = own = classify(value)
             return place + 1 if own is None else self._item(tokens, codes, place, own, items)
         if role == ITEM:
             items.append((kind, value))
@@ -262,6 +273,8 @@ class Reader:
         elif role == WEEKDAY:
             if beside_number(codes, place):
                 items.append((kind, value))
+        elif role == BEFORE and kind == "one":
+            return one(tokens, place, items)
         elif role == BEFORE:
             kind, nouns = ("episode", vocabulary.EPISODES[value]) if kind == "episode" else CONDITIONS[kind]
             if place + 1 < len(tokens) and tokens[place + 1] in nouns:
@@ -281,20 +294,22 @@ class Reader:
 # A word that is an item only before certain others: condition -> kind of the item, the words that may follow.
 CONDITIONS: dict[str, tuple[str, frozenset[str]]] = {
     "counted": ("number", units.AFTER_COUNTED),
-    "one": ("number", frozenset(units.UNITS)),
     "side": ("laterality", vocabulary.BODY),
 }
 NOTHING = Chunk([], [], None, 0, None, None, 0, False)
 # Roles that neighbors may decide; those of the second kind only where a word behind them joins.
 TAKE_A_LOOK = frozenset((MONTH, WEEKDAY, EYE, HAN_NUMBER, HAN_DRUG, PHRASE, COPYRIGHT))
 GOES_ON = frozenset(units.UNITS) | frozenset(units.MONTHS) | units.PER | frozenset(("of", "de", "m"))
-TO_NUMBER, TO_NEGATION, TO_DESIGNATOR, BEFORE_IT = 1, 2, 4, 8
-EVERYTHING = TO_NUMBER | TO_NEGATION | TO_DESIGNATOR | BEFORE_IT
+TO_NUMBER, TO_QUANTITY, TO_NEGATION, TO_DESIGNATOR, BEFORE_IT = 1, 2, 4, 8, 16
+EVERYTHING = TO_NUMBER | TO_QUANTITY | TO_NEGATION | TO_DESIGNATOR | BEFORE_IT
 WAITING = {NUMBER: TO_NUMBER, NEGATION: TO_NEGATION, DESIGNATOR: TO_DESIGNATOR, BEFORE: BEFORE_IT}
 JOINS: dict[int, frozenset[str]] = {
-    TO_NUMBER: GOES_ON - {"a", "m"},
+    TO_NUMBER: GOES_ON - units.PER - {"m"},
+    TO_QUANTITY: units.PER,
     TO_NEGATION: frozenset(phrase[0] for phrase in chain.from_iterable(vocabulary.FOOTER_NEGATIONS.values())),
-    BEFORE_IT: frozenset().union(*(nouns for _, nouns in CONDITIONS.values()), *vocabulary.EPISODES.values()),
+    BEFORE_IT: frozenset().union(
+        units.UNITS, *(nouns for _, nouns in CONDITIONS.values()), *vocabulary.EPISODES.values()
+    ),
 }
 
 

@@ -11,6 +11,7 @@ import hashlib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Literal
 
 from data.dedup.items import HAS_UNSPACED, KINDS, Item, Reader
@@ -26,10 +27,12 @@ class ProtectConfig:
 
     `words` and `patterns` (regular expressions) are the user's own; both are matched without regard to case, on the
     text as `data.text.normalize` leaves it. `substitution: strict` also protects every replaced content word.
-    `addresses: ignore` passes over URLs, mail addresses and message ids: what differs there is a tracking id, and two
-    copies of one newsletter are copies; `markup: ignore` passes over HTML tags, whose sizes and colors state nothing;
-    `footers: ignore` passes over the negations of mail footers ("please do not
-    reply to this mail") and over copyright years.
+
+    Some numbers and negations state nothing, so by default they keep no copies apart: `addresses` (URLs, mail addresses
+    and message ids: what differs there is a tracking id, and two copies of one newsletter are copies), `markup` (HTML
+    tags: sizes and colors), `footers` (the negations of mail footers, "please do not reply to this mail", and copyright
+    years). `codes` (ten and more letters and digits in turns) are protected by default, since most name an order or a
+    payment; ignore them where they are what spam adds to look new.
     """
 
     kinds: tuple[str, ...] = KINDS
@@ -38,18 +41,15 @@ class ProtectConfig:
     substitution: Literal["content", "strict"] = "content"
     markup: Literal["ignore", "protect"] = "ignore"
     addresses: Literal["ignore", "protect"] = "ignore"
+    codes: Literal["ignore", "protect"] = "protect"
     footers: Literal["ignore", "protect"] = "ignore"
 
     def __post_init__(self) -> None:
         for kind in self.kinds:
             if kind not in KINDS:
                 raise DaymillError(f"protect.kinds: {kind!r} is no kind; expected some of {', '.join(KINDS)}")
-        for name, allowed in (
-            ("substitution", ("content", "strict")),
-            ("markup", ("ignore", "protect")),
-            ("addresses", ("ignore", "protect")),
-            ("footers", ("ignore", "protect")),
-        ):
+        choices = dict.fromkeys(("markup", "addresses", "codes", "footers"), ("ignore", "protect"))
+        for name, allowed in {"substitution": ("content", "strict"), **choices}.items():
             if getattr(self, name) not in allowed:
                 raise DaymillError(f"protect.{name} is {getattr(self, name)!r}; expected {' or '.join(allowed)}")
         checked_words(self.words)
@@ -67,6 +67,7 @@ class Protector:
             [word for word in words if not HAS_UNSPACED.search(word)],
             markup=self.config.markup == "protect",
             addresses=self.config.addresses == "protect",
+            codes=self.config.codes == "protect",
             footers=self.config.footers == "protect",
         )
         # without spaces there are no whole words to look for
@@ -117,14 +118,10 @@ def difference(a: Sequence[Item], b: Sequence[Item]) -> str | None:
     differing = {kind for kind, (left, right) in own.items() if left != right}
     if not differing:
         return "order"
-    if len(differing) == 1:
-        return differing.pop()
-    for x, y in zip(a, b, strict=False):
-        if x != y:
-            for kind, _ in (x, y):
-                if kind in differing:
-                    return kind
-    return sorted(differing)[0]
+    for x, y in zip_longest(a, b):
+        if x != y and (here := differing.intersection(item[0] for item in (x, y) if item is not None)):
+            return min(here)
+    return min(differing)
 
 
 def _digest(items: Sequence[Item]) -> int:

@@ -46,15 +46,17 @@ def number(tokens: list[str], codes: Sequence[Code | None], place: int, items: l
         return after
     parts = NUMERIC.fullmatch(token)
     if parts is None:
-        items.append(("number", sign + token))
+        items.append(("number", token))
         return place + 1
+    if sign.count(">") > 1:
+        sign = ""  # a mail quoted in a mail
     written, attached = parts[1], parts[2]
     place += 1
     if attached in u.ORDINAL_ENDINGS and attached:
         items.append(("number", f"{written}."))
         return place
     if attached and attached not in u.UNITS:
-        items.append(("number", sign + token))
+        items.append(("number", token))
         return place
     units = [u.UNITS[attached]] if attached else []
     kind = "date" if place < len(tokens) and tokens[place] in han.DATE_UNITS else "number"
@@ -141,10 +143,21 @@ def han_number(tokens: list[str], place: int, items: list[Item]) -> int:
     return place
 
 
+def one(tokens: list[str], place: int, items: list[Item]) -> int:
+    """Append the number one where it counts something, else it is a pronoun; return the place after it."""
+    units: list[str] = []
+    after = units_behind(tokens, place + 1, units)
+    if units:
+        items.append(("number", " ".join(["1", *units])))
+    return after
+
+
 def units_behind(tokens: list[str], place: int, units: list[str]) -> int:
     """Collect the units from a place on ("mg per kg", "million dollars", "a.m."); return the place after them."""
     while place < len(tokens) and len(units) < UNITS_AT_MOST:
         token = tokens[place]
+        if token in u.CURRENCY and tokens[place + 1 : place + 2] and tokens[place + 1][:1].isdigit():
+            break  # of the next number
         if token in u.UNITS:
             units.append(u.UNITS[token])
         elif token in ("a", "p") and tokens[place + 1 : place + 2] == ["m"]:
