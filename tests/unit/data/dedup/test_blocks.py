@@ -21,7 +21,7 @@ def by_brute_force(prints: list[int], distance: int) -> list[tuple[int, int]]:
 FLIPS = st.lists(st.integers(0, 63), max_size=5)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(
     st.lists(st.tuples(st.integers(0, 3), FLIPS), max_size=30),
     st.lists(st.integers(0, 2**64 - 1), min_size=4, max_size=4),
