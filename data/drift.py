@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from data.intake import FileTally
@@ -35,6 +35,22 @@ def schema_drift(tallies: Sequence[FileTally]) -> dict[str, dict[str, Any]]:
         if any(entry.values()) and len(drift) < LISTED:
             drift[tally.source] = {name: value for name, value in entry.items() if value}
     return drift
+
+
+def drift_warnings(drift: Mapping[str, Mapping[str, Any]], shown: int = 5) -> list[str]:
+    """A line a file, for people: its new and missing fields and changed types beside the first file's."""
+    lines = []
+    for source, entry in list(drift.items())[:shown]:
+        parts = [
+            f"{word} {', '.join(entry[key])}"
+            for key, word in (("added", "new"), ("missing", "without"))
+            if key in entry
+        ]
+        parts += [f"{name}: {change}" for name, change in entry.get("types", {}).items()]
+        lines.append(f"{source}: other fields than the first file: {'; '.join(parts)}")
+    if len(drift) > shown:
+        lines.append(f"and {len(drift) - shown} more files with other fields; see schema_drift in the stage's metrics")
+    return lines
 
 
 def types_of(tally: FileTally, key: str) -> str:

@@ -181,11 +181,13 @@ class Run:
                 yield decided(batch)
 
     def progress(self) -> dict[str, Any]:
-        mapper = self.intake.mapper
+        mapper, tallies = self.intake.mapper, self.intake.tallies
         return {
             "files_done": self.files_done,
             "cursor": self.cursor,
-            "tally": stored(self.intake.tallies[-1]),
+            "tally": stored(tallies[-1])
+            if len(tallies) > self.files_done
+            else None,  # those of finished files are kept
             "objects": mapper.objects,
             "matched": sorted(mapper.matched),
             "examples": self.examples,
@@ -197,7 +199,8 @@ class Run:
         self.intake.mapper.objects = progress["objects"]
         self.intake.mapper.matched = set(progress["matched"])
         finished = self.journal.tallies.path.read_bytes().splitlines()
-        self.intake.tallies = [restored(json.loads(line)) for line in finished] + [restored(progress["tally"])]
+        under_way = [progress["tally"]] if progress["tally"] else []
+        self.intake.tallies = [restored(values) for values in [*map(json.loads, finished), *under_way]]
         for ids in self.journal.kept_ids():
             self.intake.seen.admit(ids)
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+
 from pydantic import Field
 
+from data.drift import drift_warnings
 from data.ingest import Places, ingest
 from data.readers.item import MB, Limits
 from data.records import source_files
@@ -65,8 +68,11 @@ def main(params: Ingest, ctx: Context) -> Result:
             work=ctx.work / "journal",
             say=lambda words: print(f"ingest: {words}", flush=True),
         )
+    metrics = report.metrics()
+    for warning in drift_warnings(metrics["schema_drift"]):
+        print(f"warning: ingest: {warning}", file=sys.stderr, flush=True)
     key = f"{report.kept:,} kept, {report.quarantined:,} quarantined"
-    return Result(report.rows_in, report.kept, key, report.metrics())
+    return Result(report.rows_in, report.kept, key, metrics)
 
 
 if __name__ == "__main__":

@@ -42,8 +42,8 @@ def line_chunks(
             offset += end
             rest = data[end:]
         elif held > limit:
-            cut, rest, ended = long_line(data, stream)
-            yield Chunk(offset, data[:keep], cut, ended)
+            head, cut, rest, ended = long_line(data, stream, keep)
+            yield Chunk(offset, head, cut, ended)
             offset += cut + ended
         else:
             rest = data
@@ -57,12 +57,14 @@ def line_chunks(
         yield Chunk(offset + end, data[end:] if size <= limit else data[end : end + keep], size, False)
 
 
-def long_line(begin: bytes, stream: Iterator[bytes]) -> tuple[int, bytes, bool]:
-    """Length of a line that begins with `begin`, what follows it, and whether it ended; nothing of it is held."""
-    size = len(begin)
+def long_line(begin: bytes, stream: Iterator[bytes], keep: int) -> tuple[bytes, int, bytes, bool]:
+    """The first bytes of a line that begins with `begin`, its length, what follows it, and whether it ended."""
+    head, size = begin[:keep], len(begin)
     for block in stream:
         end = block.find(b"\n")
+        piece = block if end < 0 else block[:end]
+        head += piece[: keep - len(head)]
+        size += len(piece)
         if end >= 0:
-            return size + end, block[end + 1 :], True
-        size += len(block)
-    return size, b"", False
+            return head, size, block[end + 1 :], True
+    return head, size, b"", False

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import data.intake as intake_module
+from data.drift import drift_warnings
 from data.errors import DaymillError
 from data.ingest import IngestReport, Places, ingest, read_quarantine
 from data.ledger import check_conservation, read_ledger
@@ -118,6 +119,12 @@ def test_drift_between_files_is_reported(tmp_path: Path) -> None:
     assert report.metrics()["schema_drift"] == {
         "demo/b.jsonl": {"added": ["lang"], "types": {"score": "number -> string"}}
     }
+    assert drift_warnings(report.metrics()["schema_drift"]) == [
+        "demo/b.jsonl: other fields than the first file: new lang; score: number -> string"
+    ]
+    many = {f"demo/{i}.jsonl": {"missing": ["url"]} for i in range(7)}
+    assert len(drift_warnings(many)) == 6 and "and 2 more files" in drift_warnings(many)[-1]
+    assert drift_warnings(many)[0] == "demo/0.jsonl: other fields than the first file: without url"
 
 
 def test_a_mapping_that_fits_no_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

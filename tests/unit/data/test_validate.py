@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import data.ids as ids_module
@@ -145,6 +145,7 @@ def test_our_own_optional_names_need_not_be_there() -> None:
     assert "`group`" in str(unmatched_error(swapped, ["text"]))
 
 
+@settings(deadline=None)  # the table is compiled once a machine
 @given(st.lists(st.lists(st.integers(0, 40).map(str), max_size=12), max_size=12))
 def test_seen_ids_are_a_set_however_they_are_packed(batches: list[list[str]]) -> None:
     seen, model = SeenIds(), set()
