@@ -2,7 +2,8 @@
 
 "Take 5 mg" and "take 50 mg" are one edit apart. A text is read as the ordered sequence of its protected items: numbers
 with units, dates, negation, sides, episodes, drug names, and the user's own words and patterns. Texts whose sequences
-differ never merge; the 64-bit hash of the sequence lets a million texts be compared by buckets.
+differ do not merge, unless whole sentences only changed places; the 64-bit hash of the sequence lets a million texts be
+compared by buckets.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Literal
 
 from data.dedup.items import HAS_UNSPACED, KINDS, Item, Reader
 from data.dedup.patterns import checked_words, compile_patterns
+from data.dedup.sentences import reordered
 from data.dedup.substitution import substituted
 from data.errors import DaymillError
 from data.text import normalize
@@ -96,8 +98,14 @@ class Protector:
         return _digest(self.items(text))
 
     def veto(self, a: str, b: str) -> str | None:
-        """The kind of the first protected difference of two texts, or None where they may merge."""
-        kind = difference(self.items(a), self.items(b))
+        """The kind of the first protected difference of two texts, or None where they may merge.
+
+        None too where the same sentences come in another order, though the fingerprints then differ.
+        """
+        left, right = self.items(a), self.items(b)
+        kind = difference(left, right)
+        if kind is not None and sorted(left) == sorted(right):
+            kind = None if reordered(normalize(a), normalize(b), lambda text: bool(self.items(text))) else kind
         if kind is None and self.pairwise and substituted(normalize(a), normalize(b)):
             return "substitution"
         return kind

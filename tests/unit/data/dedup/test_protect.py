@@ -139,6 +139,36 @@ def test_the_veto_names_the_kind_from_both_sides(a: str, b: str, kind: str | Non
     assert (PROTECTOR.fingerprint(a) == PROTECTOR.fingerprint(b)) == (kind is None)
 
 
+RENT = "The rent of the flat is 500 euro. It has a view of the park. The deposit for the keys is 900 euro."
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "kind"),
+    [
+        (RENT, "The deposit for the keys is 900 euro. The rent of the flat is 500 euro. It has a view.", None),
+        (
+            RENT,
+            "It has a view of the park. The deposit for the keys is 900 euro; The rent of the flat is 500 euro.",
+            None,
+        ),
+        (RENT, RENT.replace("500", "x").replace("900", "500").replace("x", "900"), "number"),
+        (RENT, f"The deposit for the keys is 900 euro. {RENT}", "number"),
+        (
+            "Take bisoprolol. 5 mg daily. Take ramipril. 10 mg daily.",
+            "Take bisoprolol. 10 mg daily. Take ramipril. 5 mg daily.",
+            "number",
+        ),
+        (
+            "这个房间每月的租金是五百元。押金一共是九百元整。",
+            "押金一共是九百元整。这个房间每月的租金是五百元。",
+            None,
+        ),
+    ],
+)
+def test_sentences_may_change_places_but_not_their_values(a: str, b: str, kind: str | None) -> None:
+    assert PROTECTOR.veto(a, b) == PROTECTOR.veto(b, a) == kind
+
+
 NOISE = "News of the day for you http://a.example/u?id={0} <b>hello</b> <img width={0}> © {0} {0}@mail.example.com"
 
 
