@@ -12,44 +12,22 @@ import csv
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from data.errors import DaymillError
 from data.lookup import find_rows, nearest, row_numbers, rows_at, rows_with, values_at
+from data.quality.rules import AtLeast, AtMost, OneOf, Rule
 
 Row = dict[str, Any]
 
 MAX_PARTNERS = 1_000  # partners that are told of; `count` says how many there are
 DIGITS = 6  # significant ones of a threshold that would keep a record
-
-
-@dataclass(frozen=True)
-class Threshold:
-    """One rule as it stands in the parameters: a record stays while its measure is on the right side."""
-
-    rule: str
-    measure: str  # column of the measures
-    limit: float
-    at_least: bool
-    knob: str  # the parameter's full name
-
-    def holds(self, value: float | None) -> bool:
-        """As the rules decide: in float32; a measure that a text does not have (no words, no length) breaks none."""
-        if value is None or math.isnan(value):
-            return True
-        measured, limit = np.float32(value), np.float32(self.limit)
-        return bool(measured >= limit if self.at_least else measured <= limit)
-
-    def would_keep(self, value: float) -> str:
-        """What the parameter would have to be; rounded to the keeping side."""
-        return f"{self.knob} {'<=' if self.at_least else '>='} {outward(value, up=not self.at_least)}"
 
 
 @dataclass(frozen=True)
@@ -72,18 +50,17 @@ class Places:
 
 
 @dataclass(frozen=True)
-class Rules:
-    """The parameters that a story is held against."""
+class Knobs:
+    """The parameters that a story is held against, with their full names."""
 
-    thresholds: Sequence[Threshold] = ()
-    near: float | None = None  # similarity from which near duplicates merge
-    near_knob: str = ""
-    advice: Mapping[str, str] | None = (
-        None  # rule -> what would have kept a record, where no threshold of a measure did
-    )
+    quality: Sequence[Rule] = ()
+    prefix: str = "clean.quality"
+    similarity: float | None = None  # from which near duplicates merge
+    similarity_knob: str = "clean.similarity"
+    advice: Mapping[str, str] = field(default_factory=dict)  # rule -> what else than a number would have kept a record
 
 
-def tell(wanted: str, places: Places, rules: Rules, with_text: bool = False) -> dict[str, Any]:
+def tell(wanted: str, places: Places, knobs: Knobs, with_text: bool = False) -> dict[str, Any]:
     """The story of a record, by its id or by its place `SOURCE:LINE` (or `SOURCE`, a file that was refused whole).
 
     Keys: id, origin, also (other input records that claimed the id), not_run, and of each stage that knows the record
@@ -97,17 +74,17 @@ def tell(wanted: str, places: Places, rules: Rules, with_text: bool = False) -> 
     story: dict[str, Any] = {
         "id": origin["id"],
         "origin": {name: origin[name] for name in ("source", "line", "offset")},
-        "ingest": decision(origin, rules),
+        "ingest": decision(origin, knobs),
         "also": [pick(row, "source", "line", "offset", "verdict", "rule", "note") for row in origins if row != origin],
         "not_run": places.not_run(),
     }
     if origin["verdict"] == "quarantined":
         story["ingest"] |= refused(origin, places.quarantine, with_text)
         return story
-    return story | later(origin["id"], places, rules, with_text)
+    return story | later(origin["id"], places, knobs, with_text)
 
 
-def later(row_id: str, places: Places, rules: Rules, with_text: bool) -> dict[str, Any]:
+def later(row_id: str, places: Places, knobs: Knobs, with_text: bool) -> dict[str, Any]:
     """What the stages after ingest say of a record."""
     story: dict[str, Any] = {}
     measured = None
@@ -119,14 +96,14 @@ def later(row_id: str, places: Places, rules: Rules, with_text: bool) -> dict[st
             story["measures"] = {
                 n: value for n, value in measured.items() if n != "id" and not isinstance(value, bytes)
             }
-            story["rules"] = [held(threshold, measured) for threshold in rules.thresholds]
+            story["rules"] = held(knobs, measured)
     cleaned = one(rows_with(places.cleaned, row_id, "id", limit=1)) if places.cleaned.exists() else None
     if places.cleaned.exists() and cleaned is None:
         story.setdefault("unknown_to", []).append("clean")
     if places.pairs.exists() and measured is not None:
-        story["partners"] = partners(row_id, measured.get("exact_key"), cleaned, places, rules)
+        story["partners"] = partners(row_id, measured.get("exact_key"), cleaned, places, knobs)
     if cleaned is not None:
-        story["clean"] = decision(cleaned, rules, story.get("rules")) | verdict_now(cleaned, story.get("rules"))
+        story["clean"] = decision(cleaned, knobs, story.get("rules")) | verdict_now(cleaned, story.get("rules"))
         story["clean"]["stands_for"] = [
             pick(row, "id", "rule", "similarity")
             for row in rows_with(places.cleaned, row_id, "partner", limit=MAX_PARTNERS)
@@ -142,7 +119,7 @@ def later(row_id: str, places: Places, rules: Rules, with_text: bool) -> dict[st
             story.setdefault("unknown_to", []).append("split")
         else:
             part = divided["note"] if divided["verdict"] == "kept" else None
-            story["split"] = decision(divided, rules) | {"part": part, "note": None}
+            story["split"] = decision(divided, knobs) | {"part": part, "note": None}
     if with_text:
         found = one(rows_with(places.records, row_id, "id", columns=["text", "label"], limit=1))
         story |= {"text": found and found["text"], "label": found and found["label"]}
@@ -171,21 +148,21 @@ def unknown(wanted: str, ledger: Path) -> str:
     )
 
 
-def decision(row: Row, rules: Rules, held_rules: Sequence[Row] | None = None) -> dict[str, Any]:
+def decision(row: Row, knobs: Knobs, held_rules: Sequence[Row] | None = None) -> dict[str, Any]:
     """A ledger's row as a part of the story, with what would have kept the record: all of it, not one or the other."""
     told = pick(row, "verdict", "rule", "score", "partner", "similarity", "note")
     if row["verdict"] not in ("dropped", "quarantined"):
         return told
     told["would_keep"] = []
-    if advice := (rules.advice or {}).get(row["rule"]):
+    if advice := knobs.advice.get(row["rule"]):
         told["would_keep"].append(advice)
     if row["rule"] == "near_duplicate" and row["similarity"] is not None and row["similarity"] < 1:
-        told["would_keep"].append(f"{rules.near_knob} > {outward(row['similarity'], up=True)}")
-    limit = next((threshold for threshold in rules.thresholds if threshold.rule == row["rule"]), None)
-    if limit is not None and held_rules is not None:
+        told["would_keep"].append(f"{knobs.similarity_knob} > {outward(row['similarity'], up=True)}")
+    broken = next((rule for rule in knobs.quality if rule.rule == row["rule"]), None)
+    if broken is not None and held_rules is not None:
         told["would_keep"] += [entry["would_keep"] for entry in held_rules if not entry["holds"]]
-    elif limit is not None and row["score"] is not None:
-        told["would_keep"].append(limit.would_keep(row["score"]))
+    elif isinstance(broken, AtLeast | AtMost) and row["score"] is not None:  # the measures are gone, the ledger is not
+        told["would_keep"].append(keeping(broken, f"{knobs.prefix}.{broken.rule}", row["score"]))
     return told
 
 
@@ -199,26 +176,39 @@ def verdict_now(cleaned: Row, held_rules: list[dict[str, Any]] | None) -> dict[s
     return {"changed_since": changed, "broken_now": broken} if changed else {}
 
 
-def held(threshold: Threshold, measured: Row) -> dict[str, Any]:
-    """One rule against the record's measure. Raises DaymillError where the measures lack the rule's column."""
-    if threshold.measure not in measured:
-        raise DaymillError(
-            f"{threshold.rule}: the measures have no column {threshold.measure}; run `daymill run --until clean`, "
-            "so that they are taken by this version"
+def held(knobs: Knobs, measured: Row) -> list[Row]:
+    """Each quality rule against the record's measures, decided as the stage decides. Raises DaymillError where the
+    measures lack a rule's column."""
+    row, told = pa.Table.from_pylist([measured]), []
+    for rule in knobs.quality:
+        if rule.measure not in measured:
+            raise DaymillError(
+                f"{rule.rule}: the measures have no column {rule.measure}; `daymill run --until clean` takes them anew"
+            )
+        broken = bool(rule.look(row)[0][0])
+        value = measured[rule.measure]
+        told.append(
+            {
+                "rule": rule.rule,
+                "limit": ", ".join(rule.allowed) if isinstance(rule, OneOf) else rule.threshold,
+                "measure": rule.measure,
+                "value": None if isinstance(value, float) and math.isnan(value) else value,
+                "holds": not broken,
+                "would_keep": keeping(rule, f"{knobs.prefix}.{rule.rule}", value) if broken else None,
+            }
         )
-    value = measured[threshold.measure]
-    holds = threshold.holds(value)
-    return {
-        "rule": threshold.rule,
-        "limit": threshold.limit,
-        "measure": threshold.measure,
-        "value": value,
-        "holds": holds,
-        "would_keep": None if holds else threshold.would_keep(value),
-    }
+    return told
 
 
-def partners(row_id: str, key: bytes | None, cleaned: Row | None, places: Places, rules: Rules) -> dict[str, Any]:
+def keeping(rule: Rule, knob: str, value: Any) -> str:
+    """What the knob would have to be, rounded to the keeping side."""
+    if isinstance(rule, OneOf):
+        return f"{knob} with {value}"
+    least = isinstance(rule, AtLeast)
+    return f"{knob} {'<=' if least else '>='} {outward(value, up=not least)}"
+
+
+def partners(row_id: str, key: bytes | None, cleaned: Row | None, places: Places, knobs: Knobs) -> dict[str, Any]:
     """Near duplicates of a record, most similar first, and what became of each pair.
 
     Pairs name records by their row number, in the order of the measures. They were verified between one record of each
@@ -250,7 +240,7 @@ def partners(row_id: str, key: bytes | None, cleaned: Row | None, places: Places
             "id": others[other],
             "similarity": pair["similarity"],
             "veto": pair["veto"],
-            "fate": fate(row_id, others[other], pair, cleaned, fates, labels, rules),
+            "fate": fate(row_id, others[other], pair, cleaned, fates, labels, knobs),
         }
         for other, pair in sides[:MAX_PARTNERS]
     ]
@@ -276,13 +266,13 @@ def fate(
     cleaned: Row | None,
     fates: Mapping[str, Row],
     labels: Mapping[str, str | None],
-    rules: Rules,
+    knobs: Knobs,
 ) -> str:
     """What a pair came to: kept apart by a veto or the threshold, merged, or settled by another decision first."""
     if pair["veto"] is not None:
         return f"kept apart: {pair['veto']} differs"
-    if rules.near is not None and pair["similarity"] < rules.near:
-        return f"kept apart: below {rules.near_knob} {rules.near:g}"
+    if knobs.similarity is not None and pair["similarity"] < knobs.similarity:
+        return f"kept apart: below {knobs.similarity_knob} {knobs.similarity:g}"
     others = fates.get(other)
     if cleaned is None or others is None:
         return "similar enough to merge"

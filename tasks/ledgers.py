@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from data.errors import DaymillError
-from data.story import Places, Rules, Threshold, tell
+from data.story import Knobs, Places, tell
 from data.tally import Expected, Tally, tally
-from tasks.params import PARAMS_FILE, load, nearest
+from tasks.params import PARAMS_FILE, ParamsError, nearest, plain, read
 
 INGEST, SCORE, CLEAN, SPLIT = (Path("artifacts") / stage for stage in ("ingest", "score", "clean", "split"))
 STAGES = ("ingest", "clean", "split")  # those with a ledger
@@ -32,7 +32,7 @@ ADVICE = {
 
 def why(root: Path, wanted: str, with_text: bool = False) -> dict[str, Any]:
     """A record's story (`data.story.tell`). Raises DaymillError where ingest has not run or the record is unknown."""
-    return tell(wanted, places(root), rules(root), with_text)
+    return tell(wanted, places(root), knobs(root), with_text)
 
 
 def places(root: Path) -> Places:
@@ -49,17 +49,20 @@ def places(root: Path) -> Places:
     )
 
 
-def rules(root: Path) -> Rules:
-    """The parameters as they are now. Raises ParamsError for a params.yaml that the stage would refuse."""
-    from data.quality.rules import QualityConfig, rules_of
-    from tasks.clean import Clean
+def knobs(root: Path) -> Knobs:
+    """The parameters as they are now. Raises ParamsError where `clean` has none or unknown ones.
 
-    params = load("clean", Clean, root / PARAMS_FILE)
-    thresholds = [
-        Threshold(rule.rule, rule.measure, rule.threshold, rule.bound == "least", f"clean.quality.{rule.rule}")
-        for rule in rules_of(QualityConfig(**params.quality.model_dump()))
-    ]
-    return Rules(thresholds, params.similarity, "clean.similarity", ADVICE)
+    They are read without the stage's model, which brings all that cleaning needs along: a question is answered at once.
+    """
+    from data.quality.rules import QualityConfig, rules_of
+
+    path = root / PARAMS_FILE
+    section = plain(read(path).get("clean") or {})
+    try:
+        config = QualityConfig(**section["quality"])
+        return Knobs(rules_of(config), similarity=float(section["similarity"]), advice=ADVICE)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ParamsError(f"{path}: clean: {error}; `daymill plan` tells what the stage expects") from None
 
 
 def counts(

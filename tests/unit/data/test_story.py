@@ -9,7 +9,6 @@ import math
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -18,18 +17,22 @@ from hypothesis import strategies as st
 
 from data.errors import DaymillError
 from data.ledger import Ledger
+from data.quality.rules import AtLeast, AtMost, OneOf
 from data.shards import KEPT_SCHEMA, RECORD_SCHEMA, ShardWriter
-from data.story import Places, Rules, Threshold, outward, tell
+from data.story import Knobs, Places, outward, tell
 
-WORDS = Threshold("min_words", "words", 2, True, "clean.quality.min_words")
-SYMBOLS = Threshold("max_symbol_ratio", "symbol_ratio", 0.7, False, "clean.quality.max_symbol_ratio")
-RULES = Rules((WORDS, SYMBOLS), 0.8, "clean.similarity", {"exact_duplicate": "a text of its own"})
+WORDS = AtLeast("min_words", "words", 2)
+SYMBOLS = AtMost("max_symbol_ratio", "symbol_ratio", 0.7)
+LANGUAGES = OneOf("languages", "language", 0.8, ("en", "de"))
+KNOBS = Knobs((WORDS, SYMBOLS), similarity=0.8, advice={"exact_duplicate": "a text of its own"})
 MEASURES = pa.schema(
     [
         ("id", pa.string()),
         ("exact_key", pa.binary(16)),
         ("words", pa.float32()),
         ("symbol_ratio", pa.float32()),
+        ("language", pa.string()),
+        ("language_p", pa.float32()),
         ("quality", pa.float32()),
     ]
 )
@@ -80,7 +83,8 @@ def places(tmp_path: Path) -> Places:
         found.measures,
         MEASURES,
         [
-            {"id": i, "exact_key": key.ljust(16).encode(), "words": words, "symbol_ratio": symbols, "quality": 0.5}
+            {"id": i, "exact_key": key.ljust(16).encode(), "words": words, "symbol_ratio": symbols}
+            | {"language": "fr", "language_p": 0.9, "quality": 0.5}
             for i, key, words, symbols in MEASURED
         ],
     )
@@ -113,7 +117,7 @@ def places(tmp_path: Path) -> Places:
 
 
 def test_a_dropped_record_names_every_rule_it_breaks_and_what_would_keep_it(places: Places) -> None:
-    story = tell("short", places, RULES)
+    story = tell("short", places, KNOBS)
     assert story["origin"] == {"source": "day/notes.jsonl", "line": 1, "offset": 0}
     assert story["clean"]["would_keep"] == ["clean.quality.min_words <= 1", "clean.quality.max_symbol_ratio >= 0.71"]
     assert [(rule["rule"], rule["holds"], rule["would_keep"]) for rule in story["rules"]] == [
@@ -125,7 +129,7 @@ def test_a_dropped_record_names_every_rule_it_breaks_and_what_would_keep_it(plac
 
 
 def test_a_survivor_knows_whom_it_stands_for_and_what_became_of_its_neighbors(places: Places) -> None:
-    story = tell("best", places, RULES)
+    story = tell("best", places, KNOBS)
     assert [(pair["id"], pair["similarity"], pair["fate"]) for pair in story["partners"]["pairs"]] == [
         ("dose", 0.95, "kept apart: number differs"),
         ("near", 0.93, "it went to this record"),
@@ -139,76 +143,89 @@ def test_a_survivor_knows_whom_it_stands_for_and_what_became_of_its_neighbors(pl
 
 
 def test_a_near_duplicate_tells_the_one_that_stayed_for_its_partner(places: Places) -> None:
-    story = tell("near", places, RULES)
+    story = tell("near", places, KNOBS)
     (pair,) = story["partners"]["pairs"]
     assert (pair["id"], pair["fate"]) == ("best", "this record went to it")
     assert story["clean"]["partner"] == "best" and story["clean"]["similarity"] == 0.93
     assert story["clean"]["would_keep"] == ["clean.similarity > 0.93"]
-    assert tell("equal", places, RULES)["clean"]["would_keep"] == ["a text of its own"]
+    assert tell("equal", places, KNOBS)["clean"]["would_keep"] == ["a text of its own"]
 
 
 def test_what_a_text_does_not_have_breaks_no_rule(places: Places) -> None:
-    story = tell("alone", places, RULES)
+    story = tell("alone", places, KNOBS)
     assert [rule["holds"] for rule in story["rules"]] == [True, True]
     assert story["partners"] == {"count": 0, "pairs": []}
 
 
-def test_a_threshold_holds_as_the_rules_decide(places: Places) -> None:
-    measured = float(np.float32(0.7))  # a little below 0.7
-    assert Threshold("a", "a", 0.7, True, "k").holds(measured) and Threshold("a", "a", 0.7, False, "k").holds(measured)
-    assert Threshold("a", "a", 0, False, "k").holds(0.0) and not Threshold("a", "a", 0, False, "k").holds(1e-6)
-    assert Threshold("a", "a", 1, True, "k").holds(math.nan)
+def test_a_language_that_is_surely_another_names_itself(places: Places) -> None:
+    knobs = dataclasses.replace(KNOBS, quality=(LANGUAGES,))
+    assert tell("best", places, knobs)["rules"][0] == {
+        "rule": "languages",
+        "limit": "en, de",
+        "measure": "language",
+        "value": "fr",
+        "holds": False,
+        "would_keep": "clean.quality.languages with fr",
+    }
+    unsure = dataclasses.replace(KNOBS, quality=(dataclasses.replace(LANGUAGES, threshold=0.95),))
+    assert tell("best", places, unsure)["rules"][0]["holds"]
+
+
+def test_a_rule_without_its_measure_is_an_error(places: Places) -> None:
+    knobs = dataclasses.replace(KNOBS, quality=(AtMost("max_new", "new", 1),))
+    with pytest.raises(DaymillError, match="max_new: the measures have no column new"):
+        tell("best", places, knobs)
 
 
 def test_thresholds_that_were_edited_since_are_noticed(places: Places) -> None:
-    looser = dataclasses.replace(RULES, thresholds=(dataclasses.replace(WORDS, limit=1),))
+    looser = dataclasses.replace(KNOBS, quality=(dataclasses.replace(WORDS, threshold=1),))
     assert (
         tell("short", places, looser)["clean"] | {"changed_since": True, "broken_now": []}
         == tell("short", places, looser)["clean"]
     )
-    stricter = dataclasses.replace(RULES, thresholds=(dataclasses.replace(WORDS, limit=41),))
+    stricter = dataclasses.replace(KNOBS, quality=(dataclasses.replace(WORDS, threshold=41),))
     assert tell("best", places, stricter)["clean"]["broken_now"] == ["min_words"]
 
 
 def test_a_record_without_an_id_is_found_by_its_place(places: Places) -> None:
-    story = tell("notes.jsonl:9", places, RULES)
+    story = tell("notes.jsonl:9", places, KNOBS)
     assert (story["id"], story["ingest"]["rule"], story["ingest"]["bytes"]) == (None, "syntax", 70_000)
     assert "secret" not in json.dumps(story)
-    assert "secret" in tell("notes.jsonl:9", places, RULES, with_text=True)["ingest"]["raw"]
-    assert tell("broken.xml", places, RULES)["ingest"]["rule"] == "dtd"
-    assert tell("day/notes.jsonl:1", places, RULES)["id"] == "short"
+    assert "secret" in tell("notes.jsonl:9", places, KNOBS, with_text=True)["ingest"]["raw"]
+    assert tell("broken.xml", places, KNOBS)["ingest"]["rule"] == "dtd"
+    assert tell("day/notes.jsonl:1", places, KNOBS)["id"] == "short"
     # the place of a record whose id was taken tells of this one, not of the one that has the id
-    assert tell("notes.jsonl:10", places, RULES)["ingest"]["rule"] == "duplicate-id"
+    assert tell("notes.jsonl:10", places, KNOBS)["ingest"]["rule"] == "duplicate-id"
 
 
 def test_text_and_labels_are_told_only_when_asked_for(places: Places) -> None:
-    silent = json.dumps(tell("rival", places, RULES))
+    silent = json.dumps(tell("rival", places, KNOBS))
     assert "the text of" not in silent and "spam" not in silent and "0.97" in silent
-    open_ = tell("rival", places, RULES, with_text=True)
+    open_ = tell("rival", places, KNOBS, with_text=True)
     assert (open_["text"], open_["label"], open_["review"]["suggested"]) == ("the text of rival", "spam", "ham")
 
 
 def test_an_unknown_id_gets_the_nearest_ones(places: Places) -> None:
     with pytest.raises(DaymillError, match=r"no record 'dsoe' came in; the nearest ids: dose"):
-        tell("dsoe", places, RULES)
+        tell("dsoe", places, KNOBS)
     with pytest.raises(DaymillError, match=r"no record 'notes.jsonl:99'"):
-        tell("notes.jsonl:99", places, RULES)
+        tell("notes.jsonl:99", places, KNOBS)
 
 
 def test_stages_that_have_not_run_are_named(places: Places, tmp_path: Path) -> None:
     nowhere = tmp_path / "nowhere"
     early = dataclasses.replace(places, measures=nowhere, pairs=nowhere, cleaned=nowhere, divided=nowhere)
-    story = tell("best", early, RULES)
+    story = tell("best", early, KNOBS)
     assert story["not_run"] == ["score", "clean", "split"]
     assert not {"rules", "partners", "clean", "split"} & set(story)
-    without_clean = tell("near", dataclasses.replace(places, cleaned=nowhere), RULES)
+    without_clean = tell("near", dataclasses.replace(places, cleaned=nowhere), KNOBS)
     assert without_clean["partners"]["pairs"][0]["fate"] == "similar enough to merge"
 
 
 def test_outputs_of_an_earlier_run_are_told_apart_from_a_stage_that_has_not_run(places: Places) -> None:
     with Ledger(places.ingested) as book:
         book.add(source="day/notes.jsonl", verdict="kept", stage="ingest", id="new", line=1, offset=0)
-    assert tell("new", places, RULES)["unknown_to"] == ["score", "clean", "split"]
+    assert tell("new", places, KNOBS)["unknown_to"] == ["score", "clean", "split"]
 
 
 @given(st.floats(2**-20, 2**30, width=32), st.booleans())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[3]
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Five records in, one refused, one dropped, one of each part."""
-    shutil.copy(ROOT / "params.yaml", tmp_path)
+    (tmp_path / "params.yaml").write_text("clean: {quality: {min_words: 2, max_chars: null}, similarity: 0.8}\n")
     (tmp_path / "dvc.yaml").write_text("stages: {}\n")
     artifacts = tmp_path / "artifacts"
     rows = [{"id": f"n{number}", "text": f"secret words {number}", "source": "day/a.jsonl"} for number in range(4)]
@@ -110,6 +109,17 @@ def test_a_lost_record_ends_it_with_1(project: Path, capsys: pytest.CaptureFixtu
 def test_what_is_not_there_is_said_with_what_is(project: Path, asked: dict[str, str], told: str) -> None:
     with pytest.raises(DaymillError, match=told):
         ledgers.counts(project, **asked)
+
+
+def test_the_project_s_own_parameters_are_understood() -> None:
+    knobs = ledgers.knobs(ROOT)
+    assert len(knobs.quality) > 5 and knobs.similarity is not None
+
+
+@pytest.mark.parametrize("text", ["ingest: {}", "clean: {quality: {min_wrods: 1}, similarity: 0.8}", "clean: {}"])
+def test_parameters_that_clean_would_refuse_are_refused(project: Path, text: str) -> None:
+    (project / "params.yaml").write_text(text)
+    assert cli.main(["why", "n0"]) == 2
 
 
 def test_before_any_stage_ran(tmp_path: Path) -> None:
