@@ -118,10 +118,13 @@ def control(seeds: int) -> list[dict[str, Any]]:
     for name in ("mails", "icd10"):
         for method in METHODS:
             mine = [row for row in rows if row["pool"] == name and row["method"] == method]
-            share = sum(row["after"] / row["before"] - 1 for row in mine) / len(mine)
+            on, share = (
+                sum(row["on"] for row in mine),
+                sum(row["after"] / row["before"] - 1 for row in mine) / len(mine),
+            )
             print(
-                f"control {name:<14}{'20, 100':>9}  {method:<14}{'weights':<8}wrongly on {sum(row['on'] for row in mine)} "
-                f"of {len(mine)}; perplexity {share:+.1%} in the mean",
+                f"control {name:<14}{'20, 100':>9}  {method:<14}wrongly on {on} of {len(mine)}; "
+                f"perplexity {share:+.1%} in the mean",
                 flush=True,
             )
     return rows
