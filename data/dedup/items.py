@@ -63,7 +63,8 @@ HAS_UNSPACED = re.compile(f"[{UNSPACED}]")
 # Letters and digits in turns, long: what a machine made up.
 CODE = re.compile(r"(?=.{10})[^\W_]*?(?:[^\W\d_]\d|\d[^\W\d_])[\w-]*?(?:[^\W\d_]\d|\d[^\W\d_])[\w-]*")
 UNIT_ATTACHED = re.compile(r"\d[^\W\d_]+$")
-PLAIN = re.compile(r"\d+(?:[.,]\d+)*")
+# With a second point it may be a date.
+PLAIN = re.compile(r"[0-9]+(?:,[0-9]+)*(?:\.[0-9]+)?(?:,[0-9]+)*")
 ADDRESS = re.compile(rf"{URL}|<?{MAIL}>?")
 # By their names, since a note may put anything else between angle brackets.
 TAGS = words(
@@ -76,7 +77,7 @@ MARKUP = re.compile(
     rf"<!--.{{0,2000}}?-->|<!doctype[^>]{{0,500}}>|</?(?:{'|'.join(sorted(TAGS))})(?:\s[^<>]{{0,2000}})?/?>", re.DOTALL
 )
 # Around a word these make no other token of it.
-PUNCTUATION = ".,;:!?()[]{}\"'*/|~`"
+PUNCTUATION, OPENING = ".,;:!?()[]{}\"'*/|~`", "([{\"'"
 # Characters of what is remembered; then all is forgotten. A chunk in full takes ten times as much as a yes or no.
 REMEMBERED, REMEMBERED_IN_FULL = 1 << 22, 1 << 20
 # Chunks looked at before and after one whose neighbors decide: at most, and at least for a mail's footer.
@@ -99,7 +100,9 @@ class Memo(dict[str, Found]):
         if self._characters > self._bound:
             self.clear()
             self._characters = 0
-        self[chunk] = found
+        # of long numbers there are too many, and they are read at once
+        if len(chunk) < 5 or not chunk[0].isdigit():
+            self[chunk] = found
         return found
 
 
@@ -213,9 +216,20 @@ class Reader:
         word = chunk.strip(PUNCTUATION)
         if word.isascii() and word.isalpha():
             return self._classes[word] is not None
-        return any(self._chunks[chunk].codes)
+        return bool(word) and (word.isdigit() or any(self._chunks[chunk].codes))
 
     def _chunk(self, text: str) -> Chunk:
+        word = text.rstrip(PUNCTUATION).lstrip(OPENING)
+        if word not in self._phrases:
+            if word.isascii() and word.isalpha() and self._classes[word] is None:
+                joins = JOIN_BITS.get(word, 0) | (TO_DESIGNATOR if len(word) == 1 else 0)
+                return Chunk([word], [None], [], 0, None, units.UNITS.get(word), joins, word in GOES_ON)
+            if PLAIN.fullmatch(word):
+                code = (NUMBER, "number", word)
+                return Chunk([word], [code], [("number", word)], TO_NUMBER, decimal(word), None, 0, True)
+        return self._chunk_of_any(text)
+
+    def _chunk_of_any(self, text: str) -> Chunk:
         if not self.addresses and ("@" in text or "://" in text or "www." in text):
             text = ADDRESS.sub(" ", text)
         tokens = tokens_of(text)
@@ -236,7 +250,7 @@ class Reader:
         amount = decimal(first) if roles == {NUMBER} and len(tokens) == 1 and PLAIN.fullmatch(first) else None
         unit = units.UNITS.get(first) if len(tokens) == 1 and first not in han.DATE_UNITS else None
         goes_on = not tokens or any(token in GOES_ON or token[0].isdigit() for token in tokens[:AHEAD])
-        joins = EVERYTHING if not tokens else sum(bit for bit, firsts in JOINS.items() if first in firsts)
+        joins = JOIN_BITS.get(first, 0) if tokens else EVERYTHING
         if first in ("a", "p") and tokens[1:2] == ["m"]:
             joins |= TO_NUMBER
         if len(first) == 1 and first.isalpha():
@@ -310,6 +324,9 @@ JOINS: dict[int, frozenset[str]] = {
     BEFORE_IT: frozenset().union(
         units.UNITS, *(nouns for _, nouns in CONDITIONS.values()), *vocabulary.EPISODES.values()
     ),
+}
+JOIN_BITS = {
+    word: sum(bit for bit, firsts in JOINS.items() if word in firsts) for word in frozenset().union(*JOINS.values())
 }
 
 
