@@ -42,8 +42,8 @@ def find_rows(
     return found
 
 
-def row_numbers(path: str | Path, tested: list[str], test: Test) -> list[int]:
-    """Where the rows stand that pass a test: their numbers over all files, from 0."""
+def row_numbers(path: str | Path, tested: list[str], test: Test, limit: int | None = None) -> list[int]:
+    """Where the rows stand that pass a test: their numbers over all files, from 0; the first `limit` of them."""
     found: list[int] = []
     first = 0
     for part in parts_of(path):
@@ -53,22 +53,24 @@ def row_numbers(path: str | Path, tested: list[str], test: Test) -> list[int]:
                 keys = file.read_row_group(group, columns=tested)
                 found += [first + place for place in pc.indices_nonzero(pc.fill_null(test(keys), False)).to_pylist()]
                 first += len(keys)
+                if limit is not None and len(found) >= limit:
+                    return found[:limit]
     return found
 
 
-def values_at(path: str | Path, rows: Iterable[int], name: str) -> dict[int, Any]:
-    """A column's values at some row numbers; only row groups that hold one are read."""
-    found: dict[int, Any] = {}
+def take(path: str | Path, rows: Iterable[int], columns: list[str] | None = None) -> dict[int, dict[str, Any]]:
+    """Rows by their numbers; only row groups that hold one are read. Numbers beyond the end are left out."""
+    found: dict[int, dict[str, Any]] = {}
     waiting, first = sorted(set(rows)), 0
     for part in parts_of(path):
         with opened(part) as file:
-            known_columns(file, [name], part)
+            known_columns(file, columns, part)
             for group in range(file.num_row_groups):
                 after = first + file.metadata.row_group(group).num_rows
                 here = waiting[bisect_left(waiting, first) : bisect_left(waiting, after)]
                 if here:
-                    column = file.read_row_group(group, columns=[name])[name]
-                    found |= dict(zip(here, column.take([row - first for row in here]).to_pylist(), strict=True))
+                    table = file.read_row_group(group, columns=columns).take([row - first for row in here])
+                    found |= dict(zip(here, table.to_pylist(), strict=True))
                 first = after
     return found
 

@@ -11,7 +11,7 @@ import base64
 import csv
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from pathlib import Path
@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from data.errors import DaymillError
-from data.lookup import find_rows, nearest, row_numbers, rows_at, rows_with, values_at
+from data.lookup import find_rows, nearest, row_numbers, rows_at, rows_with, take
 from data.quality.rules import AtLeast, AtMost, OneOf, Rule
 
 Row = dict[str, Any]
@@ -85,45 +85,66 @@ def tell(wanted: str, places: Places, knobs: Knobs, with_text: bool = False) -> 
 
 
 def later(row_id: str, places: Places, knobs: Knobs, with_text: bool) -> dict[str, Any]:
-    """What the stages after ingest say of a record."""
-    story: dict[str, Any] = {}
-    measured = None
-    if places.measures.exists():
-        measured = one(rows_with(places.measures, row_id, "id", limit=1))
-        if measured is None:
-            story["unknown_to"] = ["score"]
-        else:
-            story["measures"] = {
-                n: value for n, value in measured.items() if n != "id" and not isinstance(value, bytes)
-            }
-            story["rules"] = held(knobs, measured)
-    cleaned = one(rows_with(places.cleaned, row_id, "id", limit=1)) if places.cleaned.exists() else None
-    if places.cleaned.exists() and cleaned is None:
-        story.setdefault("unknown_to", []).append("clean")
-    if places.pairs.exists() and measured is not None:
-        story["partners"] = partners(row_id, measured.get("exact_key"), cleaned, places, knobs)
+    """What the stages after ingest say of a record.
+
+    Records, measures and the ledger of clean have the same rows, and so have kept records and the ledger of split: one
+    search finds the row number, the rest is looked up there.
+    """
+    story: dict[str, Any] = {"unknown_to": []}
+    row = first_row(places.records, row_id)
+    measured = settled(places.measures, row_id, row, "score", story)
+    if measured is not None:
+        story["measures"] = {n: value for n, value in measured.items() if n != "id" and not isinstance(value, bytes)}
+        story["rules"] = held(knobs, measured)
+    cleaned = settled(places.cleaned, row_id, row, "clean", story)
+    followers = rows_following(places.cleaned, row_id) if cleaned is not None else {}
+    if places.pairs.exists() and measured is not None and row is not None:
+        equals = {at for at, one in followers.items() if one["rule"] == "exact_duplicate"}
+        story["partners"] = partners({row, *equals}, row_id, cleaned, places, knobs)
     if cleaned is not None:
         story["clean"] = decision(cleaned, knobs, story.get("rules")) | verdict_now(cleaned, story.get("rules"))
-        story["clean"]["stands_for"] = [
-            pick(row, "id", "rule", "similarity")
-            for row in rows_with(places.cleaned, row_id, "partner", limit=MAX_PARTNERS)
-            if row["verdict"] == "dropped"
-        ]
+        story["clean"]["stands_for"] = [pick(one, "id", "rule", "similarity") for one in followers.values()]
         story["review"] = reviewed(row_id, places.review, with_text)
-        kept = one(rows_with(places.kept, row_id, "id", limit=1)) if cleaned["verdict"] != "dropped" else None
-        if kept is not None:
-            story["clean"] |= {name: kept[name] for name in ("cluster", "weight") if name in kept}
-    if places.divided.exists() and (cleaned is None or cleaned["verdict"] != "dropped"):
-        divided = one(rows_with(places.divided, row_id, "id", limit=1))
-        if divided is None:
-            story.setdefault("unknown_to", []).append("split")
-        else:
+    if cleaned is None or cleaned["verdict"] != "dropped":
+        row = first_row(places.divided, row_id)
+        divided = settled(places.divided, row_id, row, "split", story)
+        if divided is not None:
             part = divided["note"] if divided["verdict"] == "kept" else None
             story["split"] = decision(divided, knobs) | {"part": part, "note": None}
+        if cleaned is not None:
+            kept = settled(places.kept, row_id, row, "clean", story) or {}
+            story["clean"] |= {name: kept[name] for name in ("cluster", "weight") if name in kept}
     if with_text:
-        found = one(rows_with(places.records, row_id, "id", columns=["text", "label"], limit=1))
+        found = one_of(rows_with(places.records, row_id, "id", columns=["text", "label"], limit=1))
         story |= {"text": found and found["text"], "label": found and found["label"]}
     return story
+
+
+def first_row(path: Path, row_id: str) -> int | None:
+    if not path.exists():
+        return None
+    return next(iter(row_numbers(path, ["id"], lambda keys: pc.equal(keys["id"], row_id), limit=1)), None)
+
+
+def settled(path: Path, row_id: str, row: int | None, stage: str, story: dict[str, Any]) -> Row | None:
+    """A record's row in a stage's output: where it should stand, or else (outputs of different runs) where it does.
+
+    None where the stage has not run, or, which the story then says, ran on other records.
+    """
+    if not path.exists():
+        return None
+    found = take(path, [] if row is None else [row]).get(-1 if row is None else row)
+    if found is None or found["id"] != row_id:
+        found = one_of(rows_with(path, row_id, "id", limit=1))
+    if found is None and stage not in story["unknown_to"]:
+        story["unknown_to"].append(stage)
+    return found
+
+
+def rows_following(cleaned: Path, row_id: str) -> dict[int, Row]:
+    """The records that gave way to this one, by row number."""
+    rows = row_numbers(cleaned, ["partner"], lambda keys: pc.equal(keys["partner"], row_id), limit=MAX_PARTNERS)
+    return {row: told for row, told in take(cleaned, rows).items() if told["verdict"] == "dropped"}
 
 
 def at_place(wanted: str, ledger: Path) -> list[Row]:
@@ -208,55 +229,54 @@ def keeping(rule: Rule, knob: str, value: Any) -> str:
     return f"{knob} {'<=' if least else '>='} {outward(value, up=not least)}"
 
 
-def partners(row_id: str, key: bytes | None, cleaned: Row | None, places: Places, knobs: Knobs) -> dict[str, Any]:
+def partners(own: set[int], row_id: str, cleaned: Row | None, places: Places, knobs: Knobs) -> dict[str, Any]:
     """Near duplicates of a record, most similar first, and what became of each pair.
 
-    Pairs name records by their row number, in the order of the measures. They were verified between one record of each
-    text, so those of its equals (same exact key) count too, and a partner that gave way to an equal is told by the one
-    that stayed for it.
+    Pairs name records by row number and were verified between one record of each text: `own` are the rows of this
+    record and its equals, and a partner that gave way to an equal is told by the one that stayed for it.
     """
-    own = equals(row_id, key, places.measures)
     asked = pa.array(sorted(own), pa.int64())
     pairs = find_rows(
         places.pairs,
         ["a_row", "b_row"],
         lambda keys: pc.or_kleene(*(pc.is_in(keys[name], value_set=asked) for name in ("a_row", "b_row"))),
     )
-    rows = [pair["b_row"] if pair["a_row"] in own else pair["a_row"] for pair in pairs]
-    ids = values_at(places.measures, rows, "id")
-    sides = sorted(
-        ((ids[row], pair) for row, pair in zip(rows, pairs, strict=True)),
-        key=lambda side: (-side[1]["similarity"], side[0]),
-    )
-    others = {other: other for other, _ in sides[:MAX_PARTNERS]}
-    fates: dict[str, Row] = {}
-    if places.cleaned.exists():
-        found = rows_by_id(places.cleaned, others)
-        others |= {other: row["partner"] for other, row in found.items() if row["rule"] == "exact_duplicate"}
-        fates = found | rows_by_id(places.cleaned, set(others.values()) - found.keys())
-    labels = {i: row["label"] for i, row in rows_by_id(places.records, {row_id, *others.values()}, ["label"]).items()}
-    told = [
-        {
-            "id": others[other],
-            "similarity": pair["similarity"],
-            "veto": pair["veto"],
-            "fate": fate(row_id, others[other], pair, cleaned, fates, labels, knobs),
+    sides = [(pair["b_row"] if pair["a_row"] in own else pair["a_row"], pair) for pair in pairs]
+    ids = {row: found["id"] for row, found in take(places.measures, (row for row, _ in sides), ["id"]).items()}
+    sides.sort(key=lambda side: (-side[1]["similarity"], ids[side[0]]))
+    told = {ids[row]: row for row, _ in sides[:MAX_PARTNERS]}
+    fates = rows_of(places.cleaned, told)
+    others = {other: fates[other]["partner"] for other in fates if fates[other]["rule"] == "exact_duplicate"}
+    fates |= rows_of(places.cleaned, dict.fromkeys(set(others.values()) - fates.keys()))
+    asked_labels = told | dict.fromkeys(others.values()) | {row_id: min(own)}
+    labels = {one: row["label"] for one, row in rows_of(places.records, asked_labels, ["id", "label"]).items()}
+    return {
+        "count": len(sides),
+        "pairs": [
+            {
+                "id": others.get(ids[row], ids[row]),
+                "similarity": pair["similarity"],
+                "veto": pair["veto"],
+                "fate": fate(row_id, others.get(ids[row], ids[row]), pair, cleaned, fates, labels, knobs),
+            }
+            for row, pair in sides[:MAX_PARTNERS]
+        ],
+    }
+
+
+def rows_of(path: Path, wanted: Mapping[str, int | None], columns: list[str] | None = None) -> dict[str, Row]:
+    """Rows of a file by id: looked up where they should stand, searched for where they do not."""
+    if not path.exists() or not wanted:
+        return {}
+    there = take(path, (row for row in wanted.values() if row is not None), columns).values()
+    found = {row["id"]: row for row in there if row["id"] in wanted}
+    missing = pa.array(sorted(wanted.keys() - found.keys()), pa.string())
+    if len(missing):
+        found |= {
+            row["id"]: row
+            for row in find_rows(path, ["id"], lambda keys: pc.is_in(keys["id"], value_set=missing), columns)
         }
-        for other, pair in sides[:MAX_PARTNERS]
-    ]
-    return {"count": len(sides), "pairs": told}
-
-
-def equals(row_id: str, key: bytes | None, measures: Path) -> set[int]:
-    """Row numbers of the record and of those whose normalized text is equal."""
-
-    def test(keys: pa.Table) -> Any:
-        itself = pc.equal(keys["id"], row_id)
-        return (
-            itself if key is None else pc.or_kleene(itself, pc.equal(keys["exact_key"], pa.scalar(key, pa.binary(16))))
-        )
-
-    return set(row_numbers(measures, ["id"] if key is None else ["id", "exact_key"], test))
+    return found
 
 
 def fate(
@@ -318,15 +338,6 @@ def refused(origin: Row, quarantine: Path, with_text: bool) -> dict[str, Any]:
     return {}
 
 
-def rows_by_id(path: Path, ids: Iterable[str], columns: list[str] | None = None) -> dict[str, Row]:
-    wanted = pa.array(sorted(set(ids)), pa.string())
-    if not len(wanted):
-        return {}
-    columns = columns and ["id", *columns]
-    found = find_rows(path, ["id"], lambda keys: pc.is_in(keys["id"], value_set=wanted), columns)
-    return {row["id"]: row for row in found}
-
-
 def outward(value: float, up: bool) -> str:
     """A number in few digits that is not on the wrong side of the measured one."""
     if float(value).is_integer():
@@ -341,5 +352,5 @@ def pick(row: Row, *names: str) -> Row:
     return {name: row[name] for name in names}
 
 
-def one(rows: list[Row]) -> Row | None:
+def one_of(rows: list[Row]) -> Row | None:
     return rows[0] if rows else None

@@ -11,7 +11,7 @@ import pytest
 
 from data.errors import DaymillError
 from data.ledger import Ledger, ledger_table
-from data.lookup import nearest, row_numbers, rows_at, rows_with, values_at
+from data.lookup import nearest, row_numbers, rows_at, rows_with, take
 from data.shards import ShardWriter
 
 
@@ -56,7 +56,8 @@ def test_row_numbers_and_values_go_over_files(tmp_path: Path) -> None:
         20,
         39,
     ]
-    assert values_at(tmp_path, [39, 0, 20, 20, 7], "id") == {row: f"r{row}" for row in (0, 7, 20, 39)}
+    assert row_numbers(tmp_path, ["id"], lambda keys: pc.starts_with(keys["id"], "r1"), limit=2) == [1, 10]
+    assert take(tmp_path, [39, 0, 20, 20, 7, 40]) == {row: {"id": f"r{row}"} for row in (0, 7, 20, 39)}
 
 
 def test_a_place_is_found_by_the_last_parts_of_its_source(ledger: Path) -> None:

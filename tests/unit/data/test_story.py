@@ -110,9 +110,11 @@ def places(tmp_path: Path) -> Places:
     shard(found.kept, KEPT_SCHEMA, kept)
     found.review.write_text("id,given,suggested,confidence,decision,note\nrival,spam,ham,0.97,keep,seen\n")
     with Ledger(found.divided) as book:
-        for row_id in ("best", "dose", "rival", "alone"):
-            book.add(source="day/notes.jsonl", stage="split", id=row_id, verdict="kept", note="train")
-        book.add(source="day/notes.jsonl", stage="split", id="far", verdict="dropped", rule="straddles")
+        for row_id in ("best", "dose", "far", "rival", "alone"):
+            where = (
+                {"verdict": "dropped", "rule": "straddles"} if row_id == "far" else {"verdict": "kept", "note": "train"}
+            )
+            book.add(source="day/notes.jsonl", stage="split", id=row_id, **where)
     return found
 
 
@@ -220,6 +222,15 @@ def test_stages_that_have_not_run_are_named(places: Places, tmp_path: Path) -> N
     assert not {"rules", "partners", "clean", "split"} & set(story)
     without_clean = tell("near", dataclasses.replace(places, cleaned=nowhere), KNOBS)
     assert without_clean["partners"]["pairs"][0]["fate"] == "similar enough to merge"
+
+
+def test_outputs_in_another_order_are_searched(places: Places) -> None:
+    table = pq.read_table(places.cleaned)
+    pq.write_table(table.take(list(range(len(table)))[::-1]), places.cleaned)
+    story = tell("best", places, KNOBS)
+    assert story["clean"]["verdict"] == "kept"
+    assert story["partners"]["pairs"][0]["fate"] == "kept apart: number differs"
+    assert story["unknown_to"] == []
 
 
 def test_outputs_of_an_earlier_run_are_told_apart_from_a_stage_that_has_not_run(places: Places) -> None:
