@@ -13,12 +13,12 @@ from data.dedup.minhash import PERMUTATIONS
 from data.errors import DaymillError
 
 # A band costs a key and a sort a record. What else costs is to verify pairs that are not similar enough; how many there
-# are depends on the texts. Texts half as similar as the bar asks are the usual trouble, and this many of them a record
+# are depends on the texts. Texts half as similar as the bar asks are the usual trouble, and a hundred of them a record
 # make trouble felt.
 NEIGHBORS = 100
 
 ROW_BYTES = 150  # of the run, a record: keys, digests, content order and the band that is being sorted
-PROCESS_BYTES = 250 << 20  # of a process: interpreter, pyarrow, numba and a batch of records
+PROCESS_BYTES = 190 << 20  # of a process: interpreter, pyarrow, numba and a batch of records
 SHINGLE_BYTES = 8
 CHAR_BYTES = 1.1
 
@@ -65,14 +65,22 @@ class Plan:
 
     @property
     def candidates(self) -> int:
-        """Pairs to verify: each record of the share with a partner, and unlike pairs that share a band all the same."""
-        return round(self.documents * (self.share + self.share * NEIGHBORS * self.bands.recall(self.jaccard / 2)))
+        """Pairs to verify because they are near: each record of the share with a partner."""
+        return round(self.documents * self.share)
+
+    @property
+    def unlike(self) -> int:
+        """Pairs more, if each of these records has NEIGHBORS that are half as similar as the bar asks."""
+        return round(self.candidates * NEIGHBORS * self.bands.recall(self.jaccard / 2))
 
     @property
     def memory_bytes(self) -> int:
-        """Of the whole process tree; the shingles of involved records, mapped from disk, are counted in full."""
-        processes = 1 if self.workers == 1 else self.workers + 1
-        return round(self.documents * ROW_BYTES + self._shingles() + processes * PROCESS_BYTES)
+        """At the peak, of the whole process tree: either all processes read shards, or one verifies all candidates.
+
+        Shingles of involved records, which are mapped from disk, are counted in full.
+        """
+        reading = PROCESS_BYTES * (1 if self.workers == 1 else self.workers + 1)
+        return round(max(reading, PROCESS_BYTES + self.documents * ROW_BYTES + self._shingles()))
 
     @property
     def disk_bytes(self) -> int:
@@ -85,8 +93,8 @@ class Plan:
         found = ", ".join(f"{self.bands.recall(at):.2%} at {at:g}" for at in _around(self.jaccard))
         return [
             f"{self.bands.count} bands x {self.bands.rows} rows; pairs found by Jaccard: {found}",
-            f"{self.documents:,} records, about {self.candidates:,} candidate pairs if {self.share:.0%} have a near "
-            "duplicate",
+            f"{self.documents:,} records; if {self.share:.0%} have a near duplicate, {self.candidates:,} candidate pairs",
+            f"and {self.unlike:,} more if each of those has {NEIGHBORS} neighbors half as similar",
             f"about {self.memory_bytes / 2**20:,.0f} MiB of memory with {self.workers} "
             f"worker{'s' if self.workers > 1 else ''}, {self.disk_bytes / 2**20:,.0f} MiB of work files",
         ]

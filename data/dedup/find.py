@@ -109,7 +109,7 @@ def find(
     near = _near_fingerprints(signed, lone, config.max_bucket) if config.simhash else np.empty((0, 2), np.int64)
     rows = in_order_of_content(signed, np.union1d(meet(signed, lone, bands.count), near))
     sets = Sets.of(passes.spill(rows, protect), rows, work / "shingles.bin")
-    merges, links = _verified(signed, rows, sets, near, config)
+    merges, links, candidates = _verified(signed, rows, sets, near, config)
     vetoes = _vetoes(merges, links, sets, protect, passes.engine)
     pairs = joined(merges, links)
     order = np.lexsort([pairs.b, pairs.a])
@@ -120,6 +120,7 @@ def find(
         "records": sum(passes.rows),
         "searched": len(lone),
         "involved": len(rows),
+        "candidates": candidates,
         "pairs": len(order),
         "vetoed": dict(sorted(Counter(kind for kind in vetoes.to_pylist() if kind is not None).items())),
     }
@@ -128,8 +129,9 @@ def find(
 
 def _verified(
     signed: Signed, rows: np.ndarray, sets: Sets, near: np.ndarray, config: FindConfig
-) -> tuple[Verified, Verified]:
-    """Pairs that may merge, and links: pairs of different fingerprints that connect what else would be apart."""
+) -> tuple[Verified, Verified, int]:
+    """Pairs that may merge; links: pairs of different fingerprints that connect what else would be apart; and how many
+    candidates were verified."""
     merges, links = Pile(sets, config.floor), Pile(sets, config.floor, forest=True)
     for band in range(config.bands.count):
         keys = signed.band(band, rows)
@@ -149,7 +151,7 @@ def _verified(
     both = joined(merging, linking)
     # the sort is stable, so that of equally similar pairs those that may merge come first
     needed = spanning_forest(len(rows), both.a, both.b, np.argsort(-both.similarity, kind="stable"))
-    return merging, linking.only(needed[len(merging.a) :])
+    return merging, linking.only(needed[len(merging.a) :]), merges.seen + links.seen
 
 
 def _near_fingerprints(signed: Signed, rows: np.ndarray, limit: int) -> np.ndarray:
