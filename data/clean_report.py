@@ -20,6 +20,7 @@ SHOWN_CLUSTERS = 10
 LONG_ID = 72
 
 LOOK = """
+@media (prefers-color-scheme: dark) { :root { --ok: #58b884; --bad: #f08a7a; } }
 .figures { display: flex; flex-wrap: wrap; gap: .6rem 2.6rem; margin: 1.2rem 0; }
 .figures div { display: flex; flex-direction: column; } .figures b { font-size: 1.55rem; font-weight: 600; }
 .figures span { opacity: .75; font-size: .9em; }

@@ -10,7 +10,7 @@ import xxhash
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
-from data.quality.rules import TOKEN
+from data.quality.scripts import TOKEN
 from data.text import normalize
 
 Hashes = NDArray[np.uint64]
