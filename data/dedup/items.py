@@ -8,11 +8,32 @@ A chunk that says all by itself ("no", "120/80,") is answered by the memo too; o
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from itertools import chain, compress
-from typing import NamedTuple, TypeVar
+from collections.abc import Sequence
+from itertools import compress
 
+from data.dedup import chunks as parts
 from data.dedup import han, units, vocabulary
+from data.dedup.chunks import (
+    ADDRESS,
+    CONDITIONS,
+    EVERYTHING,
+    GOES_ON,
+    JOIN_BITS,
+    MARKUP,
+    NOTHING,
+    OPENING,
+    PLAIN,
+    PUNCTUATION,
+    TAKE_A_LOOK,
+    TO_DESIGNATOR,
+    TO_NUMBER,
+    TO_QUANTITY,
+    UNIT_ATTACHED,
+    WAITING,
+    Chunk,
+    Memo,
+    tokens_of,
+)
 from data.dedup.classify import (
     BEFORE,
     COPYRIGHT,
@@ -32,9 +53,7 @@ from data.dedup.classify import (
     classify,
 )
 from data.dedup.drugs import HAN_PREFIX
-from data.dedup.lists import words
 from data.dedup.quantities import (
-    HYPHENS,
     Item,
     behind_copyright,
     beside_number,
@@ -45,81 +64,14 @@ from data.dedup.quantities import (
     number,
     one,
 )
-from data.quality.scripts import UNSPACED
-from data.text import MAIL, URL, normalize
+from data.text import normalize
 
 KINDS = ("number", "date", "negation", "laterality", "drug", "episode")
 
-SIGNS = r"(?<!\w)[-+](?=[.\d$€£])|(?<![\w.])\.(?=\d)|[<>]=?(?=\d|$)"
-ASCII_TOKEN = re.compile(rf"\w+(?:(?<=\d)[.,:/-](?=\d)\w+|'t\b)*|[$%]|{SIGNS}")
-WORD = rf"[^\W{UNSPACED}]+"
-WIDE_TOKEN = re.compile(
-    rf"{WORD}(?:(?<=\d)[.,:/⁄{HYPHENS}](?=\d){WORD}|['’]t\b)*|[$%‰°€£¥₹₽₩©]|(?<!\w)−(?=[.\d$€£])|[≤≥](?=\d|$)|{SIGNS}"
-)
-UNSPACED_TOKEN = re.compile(
-    rf"(?:(?![{han.FIRST}])[{UNSPACED}])+|{han.PERCENT}|第?[{han.NUMERALS}]+|{'|'.join(han.SPECIAL)}|[{UNSPACED}]|{WIDE_TOKEN.pattern}"
-)
-HAS_UNSPACED = re.compile(f"[{UNSPACED}]")
 # Letters and digits in turns, long: what a machine made up.
 CODE = re.compile(r"(?=.{10})[^\W_]*?(?:[^\W\d_]\d|\d[^\W\d_])[\w-]*?(?:[^\W\d_]\d|\d[^\W\d_])[\w-]*")
-UNIT_ATTACHED = re.compile(r"\d[^\W\d_]+$")
-# With a second point it may be a date.
-PLAIN = re.compile(r"[0-9]+(?:,[0-9]+)*(?:\.[0-9]+)?(?:,[0-9]+)*")
-ADDRESS = re.compile(rf"{URL}|<?{MAIL}>?")
-# By their names, since a note may put anything else between angle brackets.
-TAGS = words(
-    "a abbr area b base big blockquote body br button center code col colgroup dd div dl dt em embed font form frame "
-    "frameset h1 h2 h3 h4 h5 h6 head hr html i iframe img input label li link map meta noscript object ol option p "
-    "param pre s script select small span strike strong style sub sup table tbody td textarea tfoot th thead title tr "
-    "tt u ul"
-)
-MARKUP = re.compile(
-    rf"<!--.{{0,2000}}?-->|<!doctype[^>]{{0,500}}>|</?(?:{'|'.join(sorted(TAGS))})(?:\s[^<>]{{0,2000}})?/?>", re.DOTALL
-)
-# Around a word these make no other token of it.
-PUNCTUATION, OPENING = ".,;:!?()[]{}\"'*/|~`", "([{\"'"
-# Characters of what is remembered; then all is forgotten. A chunk in full takes ten times as much as a yes or no.
-REMEMBERED, REMEMBERED_IN_FULL = 1 << 22, 1 << 20
 # Chunks looked at before and after one whose neighbors decide: at most, and at least for a mail's footer.
 BEHIND, AHEAD, FOOTER = 2, 9, 4
-
-Found = TypeVar("Found")
-
-
-class Memo(dict[str, Found]):
-    """What was found out about a chunk, remembered up to a bound."""
-
-    def __init__(self, find: Callable[[str], Found], bound: int) -> None:
-        self._find = find
-        self._bound = bound
-        self._characters = 0
-
-    def __missing__(self, chunk: str) -> Found:
-        found = self._find(chunk)
-        self._characters += len(chunk) + 16
-        if self._characters > self._bound:
-            self.clear()
-            self._characters = 0
-        # of long numbers there are too many, and they are read at once
-        if len(chunk) < 5 or not chunk[0].isdigit():
-            self[chunk] = found
-        return found
-
-
-class Chunk(NamedTuple):
-    """A chunk's tokens and what each may be, and what it is to its neighbors."""
-
-    tokens: list[str]
-    codes: list[Code | None]
-    # its items, where it says all by itself unless what comes behind joins what it ends with (a set of bits)
-    says: list[Item] | None
-    waits: int
-    # what it is alone: a number to which a unit may be added, or a unit
-    amount: str | None
-    unit: str | None
-    # what before it it may join; whether a quantity or date may go on behind it
-    joins: int
-    goes_on: bool
 
 
 class Reader:
@@ -147,9 +99,9 @@ class Reader:
         for phrase in sorted({tuple(tokens_of(normalize(phrase))) for phrase in phrases}, key=lambda p: (-len(p), p)):
             self._phrases.setdefault(phrase[0], []).append(list(phrase))
         self._longest = max((len(phrase) for phrases in self._phrases.values() for phrase in phrases), default=0)
-        self._classes = Memo(self._classify, REMEMBERED)
-        self._chunks = Memo(self._chunk, REMEMBERED_IN_FULL)
-        self._matters = Memo(self._may_matter, REMEMBERED)
+        self._classes = Memo(self._classify, parts.REMEMBERED)
+        self._chunks = Memo(self._chunk, parts.REMEMBERED_IN_FULL)
+        self._matters = Memo(self._may_matter, parts.REMEMBERED)
 
     def read(self, text: str) -> list[Item]:
         """Kind and canonical value of every item of a text, in its order."""
@@ -303,38 +255,6 @@ class Reader:
         elif role == HAN_DRUG:
             items.append((kind, han_drug(tokens, place)))
         return place + 1
-
-
-# A word that is an item only before certain others: condition -> kind of the item, the words that may follow.
-CONDITIONS: dict[str, tuple[str, frozenset[str]]] = {
-    "counted": ("number", units.AFTER_COUNTED),
-    "side": ("laterality", vocabulary.BODY),
-}
-NOTHING = Chunk([], [], None, 0, None, None, 0, False)
-# Roles that neighbors may decide; those of the second kind only where a word behind them joins.
-TAKE_A_LOOK = frozenset((MONTH, WEEKDAY, EYE, HAN_NUMBER, HAN_DRUG, PHRASE, COPYRIGHT))
-GOES_ON = frozenset(units.UNITS) | frozenset(units.MONTHS) | units.PER | frozenset(("of", "de", "m"))
-TO_NUMBER, TO_QUANTITY, TO_NEGATION, TO_DESIGNATOR, BEFORE_IT = 1, 2, 4, 8, 16
-EVERYTHING = TO_NUMBER | TO_QUANTITY | TO_NEGATION | TO_DESIGNATOR | BEFORE_IT
-WAITING = {NUMBER: TO_NUMBER, NEGATION: TO_NEGATION, DESIGNATOR: TO_DESIGNATOR, BEFORE: BEFORE_IT}
-JOINS: dict[int, frozenset[str]] = {
-    TO_NUMBER: GOES_ON - units.PER - {"m"},
-    TO_QUANTITY: units.PER,
-    TO_NEGATION: frozenset(phrase[0] for phrase in chain.from_iterable(vocabulary.FOOTER_NEGATIONS.values())),
-    BEFORE_IT: frozenset().union(
-        units.UNITS, *(nouns for _, nouns in CONDITIONS.values()), *vocabulary.EPISODES.values()
-    ),
-}
-JOIN_BITS = {
-    word: sum(bit for bit, firsts in JOINS.items() if word in firsts) for word in frozenset().union(*JOINS.values())
-}
-
-
-def tokens_of(text: str) -> list[str]:
-    """The tokens of a normalized text: words, numbers with what joins them, signs of currencies and of numbers."""
-    if text.isascii():
-        return ASCII_TOKEN.findall(text)
-    return (UNSPACED_TOKEN if HAS_UNSPACED.search(text) else WIDE_TOKEN).findall(text)
 
 
 def is_footer(tokens: list[str], place: int, negation: str) -> bool:

@@ -15,12 +15,16 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Literal
 
-from data.dedup.items import HAS_UNSPACED, KINDS, Item, Reader
+from data.dedup.chunks import HAS_UNSPACED
+from data.dedup.items import KINDS, Item, Reader
 from data.dedup.patterns import checked_words, compile_patterns
 from data.dedup.sentences import reordered
 from data.dedup.substitution import substituted
 from data.errors import DaymillError
 from data.text import normalize
+
+# To be raised when other items are read of the same text: fingerprints of two versions are never compared.
+SCHEME = 1
 
 
 @dataclass(frozen=True)
