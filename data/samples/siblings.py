@@ -74,8 +74,8 @@ FOOTERS = (
 TOUCHY = words("""
     no not nor none never neither without cannot nothing left right both one two three four five six seven eight nine
     ten half first second third once twice daily weekly monthly hourly may today tomorrow yesterday initial subsequent
-    type stage grade class group level phase copyright
-""")
+    type stage grade class group level phase copyright every hours days weeks months year years
+""").union(DRUGS)
 EDITS = ("replace", "delete", "insert", "mixed", "footer", "form")
 
 
