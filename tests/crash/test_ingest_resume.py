@@ -32,8 +32,8 @@ from data.readers.item import Limits
 from data.records import source_files
 from data.validate import field_map
 
-stream.BLOCK = 20_000
-fast_intake.CHUNK, fast_intake.FIRST_CHUNK, intake.BATCH_ROWS = 60_000, 20_000, 200
+stream.BLOCK = 50_000
+fast_intake.CHUNK, fast_intake.FIRST_CHUNK, intake.BATCH_ROWS = 50_000, 50_000, 200
 intake.TYPED_ROWS = fast_intake.TYPED_ROWS = 100
 
 def one(order):
@@ -106,6 +106,7 @@ def outputs(out: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("fast_from", [0, 1 << 40], ids=["scanner", "strict parser"])
 def test_killed_at_random_points_it_ends_with_the_same_bytes(tmp_path: Path, fast_from: int) -> None:
     source = mixed_source(tmp_path / "demo")
