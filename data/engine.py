@@ -10,6 +10,7 @@ import dataclasses
 import hashlib
 import platform
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -67,20 +68,15 @@ class Dask:
         A worker that dies loses nothing, its items are done by others. Raises DaymillError where workers die of an item
         again and again, and what the function raises otherwise.
         """
-        from distributed import KilledWorker
-
         futures = self.client.map(function, [absolute(item) for item in items], pure=False)
         try:
             for future in futures:
-                try:
-                    yield future.result()
-                except KilledWorker as error:
-                    raise DaymillError(
-                        f"{function.__name__}: workers died of the same piece of work ({error}); their logs say why, "
-                        "most often it is memory (dask worker --memory-limit)"
-                    ) from None
+                with cluster_errors(function.__name__):
+                    answer = future.result()
+                yield answer
         finally:
-            self.client.cancel(futures)
+            if self.client.status == "running":
+                self.client.cancel(futures)
 
     def meet(self, signed: Signed, rows: np.ndarray, bands: int) -> np.ndarray:
         """Those of `rows` (ascending) that share a bucket with another one, in any band: `data.dedup.meet.involved`.
@@ -90,7 +86,8 @@ class Dask:
         if not len(rows):
             return rows
         behind = min(PARTITIONS, len(rows) * bands // KEYS + 1)
-        met = self.client.compute(met_rows(keyed_parts(signed, rows, bands), behind)).result()
+        with cluster_errors("the join of the bands"):
+            met = self.client.compute(met_rows(keyed_parts(signed, rows, bands), behind)).result()
         return np.unique(met["row"].to_numpy())
 
     def _check(self, scheduler: str) -> None:
@@ -117,6 +114,27 @@ class Dask:
                 f"{len(other)} of {len(theirs)} workers run other code or another Python than this process (such as "
                 f"{', '.join(other[:EXAMPLES])}); update their checkout and restart them"
             )
+
+
+@contextmanager
+def cluster_errors(work: str) -> Iterator[None]:
+    """What becomes of a cluster while it works, in words."""
+    from concurrent.futures import CancelledError
+
+    from distributed import KilledWorker
+
+    try:
+        yield
+    except KilledWorker as error:
+        raise DaymillError(
+            f"{work}: workers died of the same piece again and again ({error}); their logs say why, most often it is "
+            "memory (dask worker --memory-limit)"
+        ) from None
+    except CancelledError:
+        raise DaymillError(
+            f"{work}: the Dask scheduler is gone; start it and its workers again, the next run goes on behind the last "
+            "finished shard"
+        ) from None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -141,7 +141,9 @@ def measured(rules: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Text]]:
 
 
 def shown(value: Any) -> str:
-    return "none" if value is None else value if isinstance(value, str) else f"{value:.6g}"
+    if value is None or isinstance(value, str):
+        return value or "none"
+    return f"{int(value):,}" if float(value).is_integer() else f"{value:.4g}"
 
 
 def near(partners: Mapping[str, Any]) -> Iterator[tuple[str, Text]]:

@@ -24,10 +24,14 @@ MANIFEST = "manifest.json"
 
 @dataclass(frozen=True)
 class IndexConfig:
-    """How near duplicates are found; an index keeps the one that it was created with."""
+    """How near duplicates are found; an index keeps the one that it was created with. It looks up bands only."""
 
     find: FindConfig = field(default_factory=FindConfig)
     protect: ProtectConfig = field(default_factory=ProtectConfig)
+
+    def __post_init__(self) -> None:
+        if self.find.simhash:
+            raise DaymillError("an index finds near duplicates by bands, not by SimHash: set simhash to false for it")
 
 
 def header_of(config: IndexConfig) -> dict[str, Any]:

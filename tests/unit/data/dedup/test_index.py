@@ -263,6 +263,11 @@ def test_what_was_made_otherwise_never_mixes(tmp_path: Path, config: IndexConfig
         Index.open(tmp_path / "index", config)
 
 
+def test_an_index_knows_no_simhash() -> None:
+    with pytest.raises(DaymillError, match="not by SimHash"):
+        IndexConfig(FindConfig(simhash=True))
+
+
 def test_another_vocabulary_or_hash_never_mixes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "index"
     Index.create(path)
