@@ -80,6 +80,8 @@ def canonical(value: Any) -> str:
         return str(sorted(map(canonical, value)))
     if isinstance(value, list | tuple):
         return str([canonical(item) for item in value])
+    if callable(value):  # its address would be another one each time
+        return f"{value.__module__}.{value.__qualname__}"
     return repr(value)
 
 
