@@ -93,7 +93,7 @@ class Plan:
         found = ", ".join(f"{self.bands.recall(at):.2%} at {at:g}" for at in _around(self.jaccard))
         return [
             f"{self.bands.count} bands x {self.bands.rows} rows; pairs found by Jaccard: {found}",
-            f"{self.documents:,} records; if {self.share:.0%} have a near duplicate, {self.candidates:,} candidate pairs",
+            f"{self.documents:,} records, {self.candidates:,} candidates if {self.share:.0%} have a near duplicate",
             f"and {self.unlike:,} more if each of those has {NEIGHBORS} neighbors half as similar",
             f"about {self.memory_bytes / 2**20:,.0f} MiB of memory with {self.workers} "
             f"worker{'s' if self.workers > 1 else ''}, {self.disk_bytes / 2**20:,.0f} MiB of work files",

@@ -1,4 +1,4 @@
-"""Pairs worth verifying: what shares a bucket, with a cap, so that ten thousand of a kind do not become fifty million.
+"""Pairs worth verifying: what shares a bucket.
 
 Rows are named by their place in the order of content, so that nothing here depends on how records came in.
 """
@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-PAIRS = 1 << 22  # at once; also of one bucket, whatever its size
+PAIRS = 1 << 22  # at once; also looked at in one bucket, whatever its size
 
 
 class Buckets(NamedTuple):
@@ -20,6 +20,9 @@ class Buckets(NamedTuple):
     order: np.ndarray
     starts: np.ndarray
     sizes: np.ndarray
+
+    def only(self, which: np.ndarray) -> Buckets:
+        return Buckets(self.order, self.starts[which], self.sizes[which])
 
 
 def shared(keys: np.ndarray) -> np.ndarray:
@@ -41,12 +44,17 @@ def buckets(keys: np.ndarray) -> Buckets:
     return Buckets(order, starts[sizes > 1], sizes[sizes > 1])
 
 
-def representatives(sizes: np.ndarray, cap: int) -> np.ndarray:
-    """How many of a bucket are compared with all others in it: all of a small one, at most `cap` of a large one."""
-    return np.where(sizes <= cap, sizes - 1, np.maximum(1, np.minimum(cap, PAIRS // sizes)))
+def all_pairs(found: Buckets) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """All pairs of each bucket, in batches."""
+    return _pairs(found, found.sizes - 1)
 
 
-def bucket_pairs(found: Buckets, centers: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def star_pairs(found: Buckets) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The first row of each bucket with all others in it, in batches."""
+    return _pairs(found, np.ones_like(found.sizes))
+
+
+def _pairs(found: Buckets, centers: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Pairs of the first `centers[i]` rows of bucket i with all that come after them, in batches of about PAIRS."""
     counts = centers * found.sizes - centers * (centers + 1) // 2
     parts = np.cumsum(counts) // PAIRS
@@ -56,13 +64,22 @@ def bucket_pairs(found: Buckets, centers: np.ndarray) -> Iterator[tuple[np.ndarr
         yield a, b
 
 
-def spanning_forest(nodes: int, a: np.ndarray, b: np.ndarray, order: np.ndarray) -> np.ndarray:
+def connected(count: int, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """[count] the smallest place that pairs connect each place with."""
+    parent = np.arange(count)
+    _connect(parent, a, b, np.arange(len(a)), np.zeros(len(a), bool))
+    while (parent != parent[parent]).any():
+        parent = parent[parent]
+    return parent
+
+
+def spanning_forest(count: int, a: np.ndarray, b: np.ndarray, order: np.ndarray) -> np.ndarray:
     """[m] bool: the pairs that connect what earlier ones in `order` did not (Kruskal).
 
     In order of falling similarity, what is left connects at every threshold what all pairs would connect.
     """
     keep = np.zeros(len(a), bool)
-    _connect(np.arange(nodes), a, b, order, keep)
+    _connect(np.arange(count), a, b, order, keep)
     return keep
 
 

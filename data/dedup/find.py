@@ -3,7 +3,7 @@
     sign     each shard: exact key, order of content, band keys                                    (workers)
     meet     exact copies stand aside; who shares a band with another is involved                  (sort, band by band)
     spill    each shard again, involved records only: shingles, protected fingerprint, text        (workers)
-    verify   exact Jaccard of candidates; those with the same fingerprint may merge, others are linked
+    verify   exact Jaccard of candidates: those with the same fingerprint may merge, others are linked
     veto     which protected difference keeps linked ones apart                                    (workers)
 
 Everything from `meet` on names records by their place in the order of content, so that shards, workers and the order of
@@ -20,14 +20,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from data.dedup.bands import Bands, choose_bands
 from data.dedup.blocks import near_pairs
-from data.dedup.candidates import bucket_pairs, buckets, representatives, spanning_forest
+from data.dedup.config import FindConfig
+from data.dedup.linking import linking
 from data.dedup.meet import Signed, best_of_equals, in_order_of_content, involved
-from data.dedup.minhash import SHINGLE
+from data.dedup.merging import merging
 from data.dedup.passes import Passes
 from data.dedup.sign import Protects, VetoTask, veto_pairs
-from data.dedup.verify import Pile, Sets, Verified, joined
+from data.dedup.verify import Sets, Verified, joined
 from data.workers import Engine, Local
 
 PAIRS_SCHEMA = pa.schema(
@@ -39,28 +39,6 @@ PAIRS_SCHEMA = pa.schema(
     ]
 )
 VETO_PAIRS = 2_000  # of one task
-ODD = np.uint64(0x9E3779B97F4A7C15)
-
-
-@dataclass(frozen=True)
-class FindConfig:
-    """`recall` of the pairs at `jaccard` is promised; verified pairs below `floor` are not stored; `max_bucket` records
-    that share a bucket are all compared with each other, of a larger bucket that many best ones with all others.
-
-    With `simhash` pairs of fingerprints at Hamming distance 3 or less are candidates too. That takes one more pass, for
-    the frequencies of words, and adds little to what the bands find: it is for texts that share rare words and no runs.
-    """
-
-    jaccard: float = 0.8
-    recall: float = 0.99
-    floor: float = 0.7
-    max_bucket: int = 64
-    shingle: int = SHINGLE
-    simhash: bool = False
-
-    @property
-    def bands(self) -> Bands:
-        return choose_bands(self.jaccard, self.recall)
 
 
 @dataclass(frozen=True)
@@ -109,7 +87,9 @@ def find(
     near = _near_fingerprints(signed, lone, config.max_bucket) if config.simhash else np.empty((0, 2), np.int64)
     rows = in_order_of_content(signed, np.union1d(meet(signed, lone, bands.count), near))
     sets = Sets.of(passes.spill(rows, protect), rows, work / "shingles.bin")
-    merges, links, candidates = _verified(signed, rows, sets, near, config)
+    near = np.sort(places_of(rows, near), axis=1)
+    merges, tried = merging(signed, rows, sets, near, config)
+    links, tried_links = linking(signed, rows, sets, near, merges, config)
     vetoes = _vetoes(merges, links, sets, protect, passes.engine)
     pairs = joined(merges, links)
     order = np.lexsort([pairs.b, pairs.a])
@@ -120,38 +100,17 @@ def find(
         "records": sum(passes.rows),
         "searched": len(lone),
         "involved": len(rows),
-        "candidates": candidates,
+        "candidates": tried + tried_links,
         "pairs": len(order),
         "vetoed": dict(sorted(Counter(kind for kind in vetoes.to_pylist() if kind is not None).items())),
     }
     return Found(pa.table(columns, schema=PAIRS_SCHEMA), report)
 
 
-def _verified(
-    signed: Signed, rows: np.ndarray, sets: Sets, near: np.ndarray, config: FindConfig
-) -> tuple[Verified, Verified, int]:
-    """Pairs that may merge; links: pairs of different fingerprints that connect what else would be apart; and how many
-    candidates were verified."""
-    merges, links = Pile(sets, config.floor), Pile(sets, config.floor, forest=True)
-    for band in range(config.bands.count):
-        keys = signed.band(band, rows)
-        together, beside = buckets(keys ^ (sets.prints * ODD)), buckets(keys)
-        for a, b in bucket_pairs(together, representatives(together.sizes, config.max_bucket)):
-            alike = (keys[a] == keys[b]) & (sets.prints[a] == sets.prints[b])
-            merges.add(a[alike], b[alike])
-        for a, b in bucket_pairs(beside, np.ones_like(beside.sizes)):
-            differ = sets.prints[a] != sets.prints[b]
-            links.add(a[differ], b[differ])
-    ascending = np.argsort(rows)
-    a, b = np.sort(ascending[np.searchsorted(rows, near, sorter=ascending)], axis=1).T
-    alike = sets.prints[a] == sets.prints[b]
-    merges.add(a[alike], b[alike])
-    links.add(a[~alike], b[~alike])
-    merging, linking = merges.verified(), links.verified()
-    both = joined(merging, linking)
-    # the sort is stable, so that of equally similar pairs those that may merge come first
-    needed = spanning_forest(len(rows), both.a, both.b, np.argsort(-both.similarity, kind="stable"))
-    return merging, linking.only(needed[len(merging.a) :]), merges.seen + links.seen
+def places_of(rows: np.ndarray, asked: np.ndarray) -> np.ndarray:
+    """Where in `rows` each of the asked rows stands."""
+    order = np.argsort(rows)
+    return order[np.searchsorted(rows, asked, sorter=order)]
 
 
 def _near_fingerprints(signed: Signed, rows: np.ndarray, limit: int) -> np.ndarray:

@@ -18,14 +18,20 @@ def jaccard(values: np.ndarray, begins: np.ndarray, ends: np.ndarray, a: np.ndar
 
 
 @njit(cache=True, nogil=True)
+def overlap(values, begin, end, other_begin, other_end):  # type: ignore[no-untyped-def]
+    """The similarity of two sets, for other kernels."""
+    i, end_i = np.uint64(begin), np.uint64(end)
+    j, end_j = np.uint64(other_begin), np.uint64(other_end)
+    size, common = (end_i - i) + (end_j - j), np.uint64(0)
+    while i < end_i and j < end_j:  # without branches: which of two hashes is smaller cannot be predicted
+        x, y = values[i], values[j]
+        common += np.uint64(x == y)
+        i += np.uint64(x <= y)
+        j += np.uint64(y <= x)
+    return float(common) / float(size - common) if size else 0.0
+
+
+@njit(cache=True, nogil=True)
 def _overlaps(values, begins, ends, a, b, result):  # type: ignore[no-untyped-def]
     for pair in range(len(a)):
-        i, end_i = np.uint64(begins[a[pair]]), np.uint64(ends[a[pair]])
-        j, end_j = np.uint64(begins[b[pair]]), np.uint64(ends[b[pair]])
-        size, common = (end_i - i) + (end_j - j), np.uint64(0)
-        while i < end_i and j < end_j:  # without branches: which of two hashes is smaller cannot be predicted
-            x, y = values[i], values[j]
-            common += np.uint64(x == y)
-            i += np.uint64(x <= y)
-            j += np.uint64(y <= x)
-        result[pair] = float(common) / float(size - common) if size else 0.0
+        result[pair] = overlap(values, begins[a[pair]], ends[a[pair]], begins[b[pair]], ends[b[pair]])

@@ -89,22 +89,28 @@ class Pile:
     def __init__(self, sets: Sets, floor: float, forest: bool = False) -> None:
         self.sets, self.floor, self.forest = sets, floor, forest
         self.seen = 0  # pairs verified, those that fell included
-        self._count = max(1, len(sets.begins))
+        self.count = max(1, len(sets.begins))
         self._waiting: list[np.ndarray] = []
         self._found = [Verified(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float64))]
 
     def add(self, a: np.ndarray, b: np.ndarray) -> None:
         """Candidates a[i] < b[i]; repeats are welcome."""
-        self._waiting.append(a * self._count + b)
+        self._waiting.append(a * self.count + b)
         if sum(map(len, self._waiting)) >= BATCH:
             self._verify()
 
+    def take(self, pairs: Verified) -> None:
+        """Pairs that somebody else has verified."""
+        self.seen += len(pairs.a)
+        self._found.append(pairs)
+
     def verified(self) -> Verified:
-        """All of them, each once."""
+        """All of them so far, each once, in order of content."""
         self._verify()
         found = joined(*self._found)
-        _, first = np.unique(found.a * self._count + found.b, return_index=True)
-        return found.only(first)
+        _, first = np.unique(found.a * self.count + found.b, return_index=True)
+        self._found = [found.only(first)]
+        return self._found[0]
 
     def _verify(self) -> None:
         if not self._waiting:
@@ -112,9 +118,9 @@ class Pile:
         codes = np.unique(np.concatenate(self._waiting))
         self._waiting = []
         self.seen += len(codes)
-        a, b = codes // self._count, codes % self._count
+        a, b = codes // self.count, codes % self.count
         similarity = jaccard(self.sets.values, self.sets.begins, self.sets.ends, a, b)
         self._found.append(Verified(a, b, similarity).only(similarity >= self.floor))
         if self.forest:
             every = joined(*self._found)
-            self._found = [every.only(spanning_forest(self._count, every.a, every.b, strongest_first(every)))]
+            self._found = [every.only(spanning_forest(self.count, every.a, every.b, strongest_first(every)))]

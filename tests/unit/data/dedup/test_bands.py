@@ -44,7 +44,7 @@ def test_a_plan_says_recall_candidates_and_memory() -> None:
     plan = Plan(Bands(16, 6), 0.8, 1_000_000, words=200, share=0.1, workers=2)
     text = "\n".join(plan.lines())
     assert "16 bands x 6 rows" in text and "99.23% at 0.8" in text and "1,000,000 records" in text
-    assert "100,000 candidate pairs" in text and 0 < plan.unlike < 1_000_000
+    assert "100,000 candidates if 10%" in text and 0 < plan.unlike < 1_000_000
     assert 2**29 < plan.memory_bytes < 1.5 * 2**30
     more = Plan(Bands(16, 6), 0.8, 2_000_000, words=200, share=0.1, workers=2)
     assert more.memory_bytes > plan.memory_bytes and more.disk_bytes == pytest.approx(2 * plan.disk_bytes, rel=1e-6)

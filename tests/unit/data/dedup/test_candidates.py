@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data.dedup.candidates import PAIRS, bucket_pairs, buckets, representatives, shared, spanning_forest
+from data.dedup.candidates import PAIRS, all_pairs, buckets, connected, shared, spanning_forest, star_pairs
 
 KEYS = st.lists(st.integers(0, 5), max_size=25)
 
 
-def pairs_of(keys: list[int], cap: int) -> set[tuple[int, int]]:
-    found = buckets(np.array(keys, np.uint64))
-    return {
-        pair
-        for a, b in bucket_pairs(found, representatives(found.sizes, cap))
-        for pair in zip(a.tolist(), b.tolist(), strict=True)
-    }
+def pairs_of(batches: Iterator[tuple[np.ndarray, np.ndarray]]) -> list[tuple[int, int]]:
+    return [pair for a, b in batches for pair in zip(a.tolist(), b.tolist(), strict=True)]
 
 
 @settings(deadline=None)  # the first call loads a kernel
@@ -28,30 +25,23 @@ def test_shared_keys(keys: list[int]) -> None:
 
 @settings(deadline=None)
 @given(KEYS)
-def test_a_small_bucket_gives_all_its_pairs(keys: list[int]) -> None:
+def test_a_bucket_gives_all_its_pairs_once(keys: list[int]) -> None:
     places = range(len(keys))
-    assert pairs_of(keys, cap=25) == {(a, b) for b in places for a in range(b) if keys[a] == keys[b]}
+    found = pairs_of(all_pairs(buckets(np.array(keys, np.uint64))))
+    assert sorted(found) == [(a, b) for a in places for b in places[a + 1 :] if keys[a] == keys[b]]
 
 
 @settings(deadline=None)
-@given(KEYS, st.integers(1, 4))
-def test_a_large_bucket_gives_pairs_with_its_best(keys: list[int], cap: int) -> None:
-    found = pairs_of(keys, cap)
-    for key in set(keys):
-        places = [at for at, other in enumerate(keys) if other == key]
-        centers = places[:cap]
-        assert {pair for pair in found if keys[pair[0]] == key} == {(a, b) for a in centers for b in places if a < b}
-
-
-def test_ten_thousand_of_a_kind_stay_few() -> None:
-    found = buckets(np.zeros(10_000, np.uint64))
-    assert sum(len(a) for a, _ in bucket_pairs(found, representatives(found.sizes, 64))) < 64 * 10_000
-    assert representatives(np.array([2, 64, 65, 10**6, 10**9]), 64).tolist() == [1, 63, 64, 4, 1]
+@given(KEYS)
+def test_a_star_has_the_best_of_a_bucket_in_its_middle(keys: list[int]) -> None:
+    found = pairs_of(star_pairs(buckets(np.array(keys, np.uint64))))
+    firsts = [(keys.index(key), place) for place, key in enumerate(keys)]
+    assert sorted(found) == sorted((first, place) for first, place in firsts if first != place)
 
 
 def test_batches_stay_small() -> None:
     found = buckets(np.repeat(np.arange(40_000, dtype=np.uint64), 32))
-    sizes = [len(a) for a, _ in bucket_pairs(found, representatives(found.sizes, 64))]
+    sizes = [len(a) for a, _ in all_pairs(found)]
     assert sum(sizes) == 40_000 * 32 * 31 // 2 and max(sizes) <= PAIRS + 32 * 31 // 2
 
 
@@ -67,6 +57,13 @@ def test_a_forest_connects_at_every_threshold(edges: list[tuple[int, int, int]])
     for threshold in range(7, 11):
         strong = similarity >= threshold
         assert parts(a[strong], b[strong]) == parts(a[strong & keep], b[strong & keep])
+
+
+@settings(deadline=None)
+@given(EDGES)
+def test_what_is_connected_shares_its_smallest_place(edges: list[tuple[int, int, int]]) -> None:
+    a, b, _ = np.array(edges, np.int64).reshape(-1, 3).T
+    assert connected(10, a, b).tolist() == [min(part) for place in range(10) for part in parts(a, b) if place in part]
 
 
 def parts(a: np.ndarray, b: np.ndarray) -> set[frozenset[int]]:
