@@ -1,5 +1,6 @@
-"""A day's new records against all earlier ones: an index on disk that knows a near duplicate as a search over everything
-does. (Such a search also compares records that a chain of pairs connects, and so tells more pairs of the same records.)
+"""A day's new records against all earlier ones: an index on disk with the verdicts of one search over everything.
+
+Such a search also compares records that a chain of pairs connects, so that it tells more pairs of the same records.
 
 What the index knows lies in a few segments (`data.dedup.segment`), levels of a log-structured merge: an addition writes
 a new one, and neighbors of like size become one. A manifest names the segments that count and is replaced last, so that
