@@ -24,7 +24,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import numpy as np
 
 from benchmarks.dedup_speed import write_shards
-from data.dedup.find import FindConfig, find
+from data.dedup.config import FindConfig
+from data.dedup.find import find
 from data.dedup.index import Index
 from data.dedup.jaccard import jaccard
 from data.dedup.meet import Signed, best_of_equals, in_order_of_content, involved

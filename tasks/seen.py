@@ -95,7 +95,7 @@ def opened(root: Path, path: Path, add: bool) -> Index:
 
 def index_config(root: Path) -> IndexConfig:
     """As the stage `score` looks for near duplicates."""
-    from data.dedup.find import FindConfig
+    from data.dedup.config import FindConfig
     from data.dedup.index_kind import IndexConfig
     from data.dedup.protect import ProtectConfig
     from tasks.score import Score

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from data.dedup import protect
-from data.dedup.find import FindConfig
+from data.dedup.config import FindConfig
 from data.dedup.minhash import SCHEME
 from data.dedup.protect import ProtectConfig
 from data.errors import DaymillError

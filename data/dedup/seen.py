@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import zstandard
 
-from data.dedup.find import FindConfig
+from data.dedup.config import FindConfig
 from data.dedup.fold import batches, exact_keys, fold
 from data.dedup.jaccard import jaccard
 from data.dedup.minhash import band_keys, sign_shingles

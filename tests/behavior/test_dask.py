@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from data.dedup.find import FindConfig, find
+from data.dedup.config import FindConfig
+from data.dedup.find import find
 from data.dedup.protect import Protector
 from data.dedup.sign import SignTask, sign_shard
 from data.engine import Dask, KeyedPart, meet_of, met_rows

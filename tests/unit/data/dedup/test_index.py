@@ -18,7 +18,8 @@ import pytest
 import data.dedup.drugs
 import data.dedup.protect
 from data.dedup import index as index_module
-from data.dedup.find import FindConfig, find_pairs
+from data.dedup.config import FindConfig
+from data.dedup.find import find_pairs
 from data.dedup.index import Added, Index
 from data.dedup.index_kind import IndexConfig, header_of, reached
 from data.dedup.protect import ProtectConfig, Protector
