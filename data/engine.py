@@ -9,10 +9,11 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import platform
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
@@ -68,7 +69,7 @@ class Dask:
         A worker that dies loses nothing, its items are done by others. Raises DaymillError where workers die of an item
         again and again, and what the function raises otherwise.
         """
-        futures = self.client.map(function, [absolute(item) for item in items], pure=False)
+        futures = self.client.map(Again(function), [absolute(item) for item in items], pure=False)
         try:
             for future in futures:
                 with cluster_errors(function.__name__):
@@ -193,6 +194,21 @@ def meeting(keyed: pd.DataFrame) -> pd.DataFrame:
     import pandas as pd
 
     return pd.DataFrame({"row": np.unique(keyed["row"].to_numpy()[order[meets]])})
+
+
+@dataclasses.dataclass(frozen=True)
+class Again(Generic[Item, Answer]):
+    """A function that can be done once more. What it wrote into the folder `out` before its worker was lost is written
+    anew: a folder that is there already cannot be put in place.
+    """
+
+    function: Callable[[Item], Answer]
+
+    def __call__(self, item: Item) -> Answer:
+        out = getattr(item, "out", None)
+        if isinstance(out, Path) and out.is_dir():
+            shutil.rmtree(out)
+        return self.function(item)
 
 
 def absolute(item: Any) -> Any:
