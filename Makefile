@@ -10,7 +10,7 @@ UNTIL ?=
 # The sample is fetched only where params.yaml still names it.
 SAMPLE := $(if $(DATA),,$(shell grep -qE '^ *source: *input/spam( |$$)' params.yaml && echo input/spam))
 
-.PHONY: help run test browser test-unit lint bench bench-quality up setup lock clean
+.PHONY: help run test browser test-unit lint bench bench-quality bench-clean up setup lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /make \1\t/' | expand -t 22
@@ -41,6 +41,9 @@ bench: $(READY) ## training speed beside a nanoGPT-style loop and the transforme
 
 bench-quality: $(READY) ## the sample over three seeds, beside TF-IDF (needs `make run` first)
 	$(BIN)/python benchmarks/quality.py
+
+bench-clean: $(READY) ## all that cleaning promises, beside its peers: about an hour (needs `daymill sample spam`)
+	PYTHONPATH=. $(BIN)/python benchmarks/clean.py
 
 up: $(READY) ## the Prefect UI with the pipeline's form, until Ctrl-C
 	@$(BIN)/daymill up

@@ -1,43 +1,269 @@
-"""Cleaning in two passes over the shards: the first decides on every record, the second writes what stays.
+"""Cleaning decides from what was measured, then writes what stays: texts are read once, and no score is computed here.
 
-Only decisions are held between them, never texts. Whatever comes to decide as well (near duplicates, a learned score)
-adds to the same decisions before the second pass.
+Levels speak in order: what a person decided, quality, exact duplicates, near duplicates. A record that an earlier level
+drops is nobody's duplicate, so the survivor of a cluster is always a record that is kept.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from data.dedup.exact import Duplicate, Member, OnLabelConflict, exact_duplicates, exact_key
+from data.dedup.exact import Member, OnLabelConflict, merge
+from data.dedup.stars import components, stars
 from data.ledger import Ledger, ledger_table
-from data.quality.rules import Rule, Verdict, judge
-from data.shards import ShardWriter
+from data.quality.review import ReviewDecision
+from data.quality.rules import Rule, decide
+from data.shards import KEPT_SCHEMA, RECORD_SCHEMA, ShardWriter
 
-COLUMNS = ["id", "text", "label"]
+LARGEST = 10  # clusters that are told
+MEMBERS = 20  # of each
+
+
+class Dropped(NamedTuple):
+    """Why a record goes: the rule, the number it compared, and for a duplicate the record that stays."""
+
+    rule: str
+    score: float | None = None
+    partner: int | None = None
+    similarity: float | None = None
+
+
+class Relabelled(NamedTuple):
+    """A record that stays with another label, or with none, and why."""
+
+    label: str | None
+    rule: str
+    note: str
+    partner: int | None = None
+    similarity: float | None = None
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What decisions rest on: for each record its identity and label, in the records' order."""
+
+    ids: list[str]
+    labels: list[str | None]
+    keys: NDArray[np.bytes_]  # exact_key, b"" where a text is nothing
+    digests: NDArray[np.bytes_]  # of the text as it stands
+    lengths: NDArray[np.int64]  # characters
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @classmethod
+    def of(cls, measures: pa.Table, labels: Iterable[str | None]) -> Facts:
+        keys = measures["exact_key"].to_pylist()
+        return cls(
+            ids=measures["id"].to_pylist(),
+            labels=list(labels),
+            keys=np.array([key or b"" for key in keys], dtype="S16"),
+            digests=np.array(measures["digest"].to_pylist(), dtype="S16"),
+            lengths=measures["length"].to_numpy().astype(np.int64),
+        )
+
+    def positions(self) -> NDArray[np.int64]:
+        """The order in which records survive: with a label, longest, smallest hash, smallest id."""
+        table = pa.table(
+            {
+                "unlabelled": pa.array([label is None for label in self.labels], pa.bool_()).cast(pa.int8()),
+                "shorter": pa.array(-self.lengths),
+                "digest": pa.array(self.digests.tolist(), pa.binary()),
+                "id": pa.array(self.ids, pa.string()),
+            }
+        )
+        order = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in table.column_names]).to_numpy()
+        position = np.empty(len(order), dtype=np.int64)
+        position[order] = np.arange(len(order))
+        return position
+
+    def member(self, row: int) -> Member:
+        return Member(row, self.ids[row], self.labels[row], (-int(self.lengths[row]), bytes(self.digests[row])))
+
+
+@dataclass(frozen=True)
+class CleanConfig:
+    """Thresholds and policies; see params.yaml."""
+
+    rules: Sequence[Rule]
+    similarity: float = 0.8
+    on_label_conflict: OnLabelConflict = "majority"
+    review: Mapping[str, ReviewDecision] = field(default_factory=dict)
 
 
 @dataclass
-class Survey:
-    """What is known of every record after the first pass, by row number: drops, and labels to remove."""
+class Decisions:
+    """What becomes of every record, by row number; a row that is in neither mapping is kept as it is."""
 
-    rows: int = 0
-    poor: dict[int, Verdict] = field(default_factory=dict)
-    duplicates: dict[int, Duplicate] = field(default_factory=dict)
-    unlabelled: dict[int, Duplicate] = field(default_factory=dict)
+    rows: int
+    dropped: dict[int, Dropped] = field(default_factory=dict)
+    relabelled: dict[int, Relabelled] = field(default_factory=dict)
+    clusters: dict[int, str] = field(default_factory=dict)
+    weights: NDArray[np.float32] | None = None
     conflicts: int = 0
-
-    def dropped_by_rule(self) -> dict[str, int]:
-        rules = [verdict.rule for verdict in self.poor.values()]
-        rules += [duplicate.rule for duplicate in self.duplicates.values()]
-        return dict(sorted(Counter(rules).items()))
+    vetoed: Counter[str] = field(default_factory=Counter)  # near duplicates that were kept apart, by kind
+    linked: int = 0  # verified pairs, vetoed ones among them
 
     @property
     def kept(self) -> int:
-        return self.rows - len(self.poor) - len(self.duplicates)
+        return self.rows - len(self.dropped)
+
+    def dropped_by_rule(self) -> dict[str, int]:
+        return dict(sorted(Counter(dropped.rule for dropped in self.dropped.values()).items()))
+
+    def keeps(self) -> NDArray[np.bool_]:
+        mask = np.ones(self.rows, dtype=np.bool_)
+        mask[list(self.dropped)] = False
+        return mask
+
+
+def decide_all(facts: Facts, measures: pa.Table, pairs: pa.Table, config: CleanConfig) -> Decisions:
+    """Decide on every record from its measures (rows as in `facts`) and the verified pairs (row numbers)."""
+    found = Decisions(len(facts))
+    labels = list(facts.labels)
+    obey_review(facts, config.review, found, labels)
+    judge_quality(measures, config.rules, found)
+    judged = Facts(facts.ids, labels, facts.keys, facts.digests, facts.lengths)
+    drop_exact(judged, config.on_label_conflict, found)
+    drop_near(judged, pairs, config.similarity, found)
+    return found
+
+
+def obey_review(facts: Facts, review: Mapping[str, ReviewDecision], found: Decisions, labels: list[str | None]) -> None:
+    """What a person decided goes before every rule; `labels` becomes what the records say from here on."""
+    if not review:
+        return
+    for row, row_id in enumerate(facts.ids):
+        decision = review.get(row_id)
+        if decision is None:
+            continue
+        if decision.action == "drop":
+            found.dropped[row] = Dropped("reviewed")
+        elif decision.action == "relabel" and decision.label != labels[row]:
+            labels[row] = decision.label
+            found.relabelled[row] = Relabelled(decision.label, "reviewed", "relabelled by review")
+
+
+def judge_quality(measures: pa.Table, rules: Sequence[Rule], found: Decisions) -> None:
+    broken, scores = decide(measures, rules)
+    for row in np.flatnonzero(broken >= 0).tolist():
+        found.dropped.setdefault(row, Dropped(rules[int(broken[row])].rule, float(scores[row])))
+
+
+def drop_exact(facts: Facts, policy: OnLabelConflict, found: Decisions) -> None:
+    """One survivor of each set of equal texts; labels in conflict by `policy`."""
+    candidates = np.flatnonzero(found.keeps() & (facts.keys != b""))
+    candidates = candidates[np.argsort(facts.keys[candidates], kind="stable")]
+    keys = facts.keys[candidates]
+    equals = np.split(candidates, np.flatnonzero(keys[1:] != keys[:-1]) + 1)
+    row_of: dict[str, int] = {}
+
+    def members() -> Iterator[list[Member]]:
+        for rows in equals:
+            if len(rows) > 1:
+                cluster = [facts.member(row) for row in rows.tolist()]
+                row_of.update((member.id, member.row) for member in cluster)
+                yield cluster
+
+    decided = merge(members(), policy, lambda _survivor, _member: 1.0, rule="exact_duplicate")
+    found.conflicts += decided.conflicts
+    for row, twin in decided.dropped.items():
+        found.dropped[row] = Dropped(twin.rule, None, row_of[twin.partner], twin.similarity)
+        found.relabelled.pop(row, None)
+    for row, twin in decided.unlabelled.items():
+        note = "label removed: an equal text says otherwise as often"
+        found.relabelled[row] = Relabelled(None, twin.rule, note, row_of[twin.partner], twin.similarity)
+        facts.labels[row] = None
+
+
+def drop_near(facts: Facts, pairs: pa.Table, similarity: float, found: Decisions) -> None:
+    """Stars over the verified pairs at or above `similarity`; the vetoed ones only share a cluster."""
+    a, b, near, vetoes = among_kept(facts, pairs, similarity, found)
+    for index in range(len(a)):
+        if vetoes[index] is None and contradict(facts.labels[a[index]], facts.labels[b[index]]):
+            vetoes[index] = "label"  # one of them lies, and nobody knows which
+    free = np.array([veto is None for veto in vetoes], dtype=np.bool_)
+    found.vetoed.update(veto for veto in vetoes if veto is not None)
+    found.linked = len(a)
+    position = facts.positions()
+    merged = stars(position, a[free], b[free], near[free])
+    for member, survivor, score in zip(
+        merged.members.tolist(), merged.survivors.tolist(), merged.similarity.tolist(), strict=True
+    ):
+        found.dropped[member] = Dropped("near_duplicate", None, survivor, score)
+        found.relabelled.pop(member, None)
+    name_clusters(facts, a, b, position, found)
+
+
+def among_kept(
+    facts: Facts, pairs: pa.Table, similarity: float, found: Decisions
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], list[str | None]]:
+    """Pairs between records that are still kept: pairs were verified between one record of each text, whose equals
+    may be the ones that stayed."""
+    enough = pairs.filter(pc.greater_equal(pairs["similarity"], similarity))
+    kept = np.flatnonzero(found.keeps() & (facts.keys != b""))
+    kept = kept[np.argsort(facts.keys[kept], kind="stable")]
+    keys = facts.keys[kept]
+    sides = []
+    for name in ("a_row", "b_row"):
+        rows = enough[name].to_numpy().astype(np.int64)
+        wanted = facts.keys[rows]
+        sides.append((np.searchsorted(keys, wanted, "left"), np.searchsorted(keys, wanted, "right")))
+    values, said = enough["similarity"].to_pylist(), enough["veto"].to_pylist()
+    a, b, near, vetoes = [], [], [], []
+    (a_from, a_to), (b_from, b_to) = [(start.tolist(), end.tolist()) for start, end in sides]
+    for index in range(len(values)):
+        for left in range(a_from[index], a_to[index]):
+            for right in range(b_from[index], b_to[index]):
+                a.append(int(kept[left]))
+                b.append(int(kept[right]))
+                near.append(values[index])
+                vetoes.append(said[index])
+    return np.array(a, dtype=np.int64), np.array(b, dtype=np.int64), np.array(near, dtype=np.float64), vetoes
+
+
+def contradict(one: str | None, other: str | None) -> bool:
+    return one is not None and other is not None and one != other
+
+
+def name_clusters(
+    facts: Facts, a: NDArray[np.int64], b: NDArray[np.int64], position: NDArray[np.int64], found: Decisions
+) -> None:
+    """A name for each set of two or more kept records that near pairs connect: the hash of its first text."""
+    if not len(a):
+        return
+    roots = components(len(facts), position, a, b)
+    kept = found.keeps()
+    for row in np.flatnonzero(kept & (np.bincount(roots[kept], minlength=len(facts))[roots] > 1)).tolist():
+        found.clusters[row] = bytes(facts.digests[roots[row]]).ljust(16, b"\0").hex()
+
+
+def largest_clusters(facts: Facts, found: Decisions) -> list[dict[str, object]]:
+    """The largest ten sets of merged records: survivor, size, members by id, and how similar the least similar is."""
+    members: dict[int, list[tuple[int, float]]] = {}
+    for row, dropped in found.dropped.items():
+        if dropped.partner is not None:
+            members.setdefault(dropped.partner, []).append((row, dropped.similarity or 0.0))
+    largest = sorted(members, key=lambda row: (-len(members[row]), facts.ids[row]))[:LARGEST]
+    linked = Counter(found.clusters.values())
+    return [
+        {
+            "survivor": facts.ids[row],
+            "size": len(members[row]) + 1,
+            "similarity_min": min(similarity for _, similarity in members[row]),
+            "members": sorted(facts.ids[member] for member, _ in members[row])[:MEMBERS],
+            "linked": linked.get(found.clusters.get(row, ""), 1) - 1,
+        }
+        for row in largest
+    ]
 
 
 @dataclass
@@ -49,55 +275,25 @@ class Kept:
     def add(self, batch: pa.RecordBatch) -> None:
         for name in batch.schema.names:
             if name == "text":
-                self.columns.setdefault("chars", []).extend(map(len, _texts(batch)))
+                self.columns.setdefault("chars", []).extend(len(text or "") for text in batch["text"].to_pylist())
             elif name != "extra":
                 self.columns.setdefault(name, []).extend(batch.column(name).to_pylist())
 
 
-def survey(
-    batches: Iterable[pa.RecordBatch],
-    rules: Sequence[Rule],
-    policy: OnLabelConflict,
-    done: Callable[[int], None] = lambda _rows: None,
-) -> Survey:
-    """First pass, over batches with COLUMNS: quality, then exact duplicates among what it keeps.
-
-    A poor record is nobody's duplicate, so the one survivor of a cluster is always a record that is kept.
-    """
-    result = Survey()
-
-    def candidates() -> Iterator[tuple[bytes | None, Member]]:
-        for batch in batches:
-            ids, labels = batch.column("id").to_pylist(), batch.column("label").to_pylist()
-            for row_id, text, label in zip(ids, _texts(batch), labels, strict=True):
-                verdict = judge(text, rules)
-                if verdict.keep:
-                    yield exact_key(text), Member.of(result.rows, row_id, text, label)
-                else:
-                    result.poor[result.rows] = verdict
-                result.rows += 1
-            done(batch.num_rows)
-
-    decisions = exact_duplicates(candidates(), policy)
-    result.duplicates, result.unlabelled = decisions.dropped, decisions.unlabelled
-    result.conflicts = decisions.conflicts
-    return result
-
-
 def write_kept(
     batches: Iterable[pa.RecordBatch],
-    surveyed: Survey,
+    facts: Facts,
+    decisions: Decisions,
     records: ShardWriter,
     ledger: Ledger,
     done: Callable[[int], None] = lambda _rows: None,
 ) -> Kept:
-    """Second pass, over the same batches with all columns: kept records to `records`, every decision to `ledger`."""
+    """Kept records to `records` (KEPT_SCHEMA), every decision to `ledger`."""
     kept, first = Kept(), 0
     for batch in batches:
         rows = range(first, first + batch.num_rows)
-        stays = [row not in surveyed.poor and row not in surveyed.duplicates for row in rows]
-        ledger.extend(_decisions(batch, rows, surveyed))
-        chosen = _without_contradicted_labels(batch, rows, surveyed).filter(pa.array(stays, pa.bool_()))
+        ledger.extend(ledger_rows(batch, rows, facts, decisions))
+        chosen = kept_rows(batch, rows, decisions)
         records.write(chosen)
         kept.add(chosen)
         first += batch.num_rows
@@ -105,38 +301,33 @@ def write_kept(
     return kept
 
 
-def _texts(batch: pa.RecordBatch) -> list[str]:
-    return [text or "" for text in batch.column("text").to_pylist()]
-
-
-def _without_contradicted_labels(batch: pa.RecordBatch, rows: range, surveyed: Survey) -> pa.RecordBatch:
-    if not any(row in surveyed.unlabelled for row in rows):
-        return batch
+def kept_rows(batch: pa.RecordBatch, rows: range, decisions: Decisions) -> pa.RecordBatch:
     labels = batch.column("label").to_pylist()
-    labels = [None if row in surveyed.unlabelled else label for row, label in zip(rows, labels, strict=True)]
-    at = batch.schema.get_field_index("label")
-    return batch.set_column(at, batch.schema.field(at), pa.array(labels, pa.string()))
+    for index, row in enumerate(rows):
+        if row in decisions.relabelled:
+            labels[index] = decisions.relabelled[row].label
+    batch = batch.set_column(batch.schema.get_field_index("label"), "label", pa.array(labels, pa.string()))
+    weights = decisions.weights
+    chosen = np.ones(len(rows), np.float32) if weights is None else weights[rows.start : rows.stop]
+    clusters = pa.array([decisions.clusters.get(row) for row in rows], pa.string())
+    columns = [*batch.select(RECORD_SCHEMA.names).columns, clusters, pa.array(chosen, pa.float32())]
+    whole = pa.RecordBatch.from_arrays(columns, schema=KEPT_SCHEMA)
+    return whole.filter(pa.array([row not in decisions.dropped for row in rows], pa.bool_()))
 
 
-def _decisions(batch: pa.RecordBatch, rows: range, surveyed: Survey) -> pa.Table:
-    verdicts, rules, scores, partners, similarities, notes = [], [], [], [], [], []
+def ledger_rows(batch: pa.RecordBatch, rows: range, facts: Facts, decisions: Decisions) -> pa.Table:
+    columns: dict[str, object] = {"source": batch.column("source"), "id": batch.column("id")}
+    told: list[tuple[object, ...]] = []
     for row in rows:
-        poor, removed = surveyed.poor.get(row), surveyed.unlabelled.get(row)
-        twin = surveyed.duplicates.get(row) or removed
-        verdicts.append("repaired" if removed else "dropped" if poor or twin else "kept")
-        rules.append(poor.rule if poor else twin.rule if twin else "")
-        scores.append(poor.score if poor else None)
-        partners.append(twin.partner if twin else None)
-        similarities.append(twin.similarity if twin else None)
-        notes.append("label removed: an equal text says otherwise as often" if removed else None)
-    columns = {
-        "source": batch.column("source"),
-        "id": batch.column("id"),
-        "verdict": verdicts,
-        "rule": rules,
-        "score": scores,
-        "partner": partners,
-        "similarity": similarities,
-        "note": notes,
-    }
+        gone, other = decisions.dropped.get(row), decisions.relabelled.get(row)
+        if gone:
+            partner = None if gone.partner is None else facts.ids[gone.partner]
+            told.append(("dropped", gone.rule, gone.score, partner, gone.similarity, None))
+        elif other:
+            partner = None if other.partner is None else facts.ids[other.partner]
+            told.append(("repaired", other.rule, None, partner, other.similarity, other.note))
+        else:
+            told.append(("kept", "", None, None, None, None))
+    names = ("verdict", "rule", "score", "partner", "similarity", "note")
+    columns |= {name: list(values) for name, values in zip(names, zip(*told), strict=False)}
     return ledger_table(columns, batch.num_rows, "clean")

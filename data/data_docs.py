@@ -24,9 +24,14 @@ td.number { font-variant-numeric: tabular-nums; }
 
 
 def page(
-    checks: Sequence[Check], counts: Mapping[str, int], dropped: Mapping[str, int], profile: Mapping[str, str]
+    checks: Sequence[Check],
+    counts: Mapping[str, int],
+    dropped: Mapping[str, int],
+    profile: Mapping[str, str],
+    more: Mapping[str, Mapping[str, str]] | None = None,
 ) -> str:
-    """HTML of the checks by suite, of the counts (in, kept, dropped), the drops by rule and a few measures."""
+    """HTML of the checks by suite, of the counts (in, kept, dropped), the drops by rule and a few measures; `more` has
+    further tables by title."""
     failed = sum(not check.passed for check in checks)
     verdict = (
         f'<span class="bad">{failed} of {len(checks)} expectations failed</span>'
@@ -34,12 +39,16 @@ def page(
         else f'<span class="ok">all {len(checks)} expectations hold</span>'
     )
     facts = " · ".join(f"{value:,} {escape(name)}" for name, value in counts.items())
-    parts = [f"<h1>Kept records</h1><p>{verdict} · {facts}</p>"]
+    title = "Kept records" if profile else "Records that came in"
+    parts = [f"<h1>{title}</h1><p>{verdict} · {facts}</p>"]
     for suite in dict.fromkeys(check.suite for check in checks):
         parts.append(f"<h2>Suite {escape(suite)}</h2>{_checks([check for check in checks if check.suite == suite])}")
-    parts.append(f"<h2>Why records were dropped</h2>{_drops(dropped, sum(counts.values()) or 1)}")
-    rows = "".join(f"<tr><th>{escape(k)}</th><td>{escape(v)}</td></tr>" for k, v in profile.items())
-    parts.append(f"<h2>Profile of the kept records</h2><table>{rows}</table>")
+    if profile:
+        parts.append(f"<h2>Why records were dropped</h2>{_drops(dropped, sum(counts.values()) or 1)}")
+    for title, facts_of in {"Profile of the kept records": profile, **(more or {})}.items():
+        rows = "".join(f"<tr><th>{escape(k)}</th><td>{escape(v)}</td></tr>" for k, v in facts_of.items())
+        if rows:
+            parts.append(f"<h2>{escape(title)}</h2><table>{rows}</table>")
     head = (
         '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>Data docs</title><style>{STYLE}</style>"

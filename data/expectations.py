@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 MAX_EXAMPLES = 5
 MAX_FAILURES = 10
-COLUMNS = ("id", "label", "group", "entity", "date", "source", "chars")
+# What a suite sees of a record; `content` is a hash that two texts share when they say the same.
+COLUMNS = ("id", "label", "group", "entity", "date", "source", "chars", "content", "language")
+FRESH = re.compile(r"now(?:-(\d+)([dh]))?")
 
 
 @dataclass(frozen=True)
@@ -187,13 +189,22 @@ def _run(frame: pd.DataFrame, suite: Suite) -> list[Check]:
 
 
 def _moments(item: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments, bounds of dates as moments: the library compares them with nothing else."""
+    """The arguments, bounds of dates as moments: the library compares them with nothing else.
+
+    `now-2d` and `now-36h` are moments before this run: how fresh records must be.
+    """
     import pandas as pd
 
     kwargs = dict(item.get("kwargs", {}))
     for bound in ("min_value", "max_value"):
-        if kwargs.get("column") == "date" and isinstance(kwargs.get(bound), str):
-            kwargs[bound] = pd.Timestamp(kwargs[bound])
+        value = kwargs.get(bound)
+        if kwargs.get("column") == "date" and isinstance(value, str):
+            fresh = FRESH.fullmatch(value.replace(" ", ""))
+            if fresh:
+                age = pd.Timedelta(hours=int(fresh[1] or 0) * (1 if fresh[2] == "h" else 24))
+                kwargs[bound] = pd.Timestamp.now("UTC").tz_localize(None) - age
+            else:
+                kwargs[bound] = pd.Timestamp(value)
     return kwargs
 
 

@@ -1,7 +1,7 @@
 """Train, valid and test: related records stay on one side, and tomorrow's records move none of today's.
 
 By group, a record's part is a hash of its own key (its entity, or else the template of its text), so it depends on no
-other record. By date, the latest records are the test. In both, no cluster and no entity crosses a boundary: where one
+other record, but for near duplicates: templates that they connect are one cluster. By date, the latest records are the test. In both, no cluster and no entity crosses a boundary: where one
 would, the side that is not `keep` loses those records, counted and named in the ledger.
 """
 
@@ -49,7 +49,8 @@ class Keys:
     """What a split needs to know of each record, in the records' order; texts are not held."""
 
     ids: list[str] = field(default_factory=list)
-    clusters: list[bytes] = field(default_factory=list)
+    clusters: list[bytes] = field(default_factory=list)  # templates, until `join_near` widens them
+    near: dict[str, list[int]] = field(default_factory=dict)  # rows that near duplicates connect
     entities: list[bytes | None] = field(default_factory=list)
     labels: list[str | None] = field(default_factory=list)
     dates: list[int] = field(default_factory=list)
@@ -62,13 +63,35 @@ class Keys:
         entities: Iterable[str | None],
         dates: Iterable[str | None],
         skip_title: bool = True,
+        near: Iterable[str | None] | None = None,
     ) -> None:
-        for row_id, text, label, entity, date in zip(ids, texts, labels, entities, dates, strict=True):
+        ids = list(ids)
+        near = [None] * len(ids) if near is None else near
+        for row_id, text, label, entity, date, cluster in zip(ids, texts, labels, entities, dates, near, strict=True):
+            if cluster is not None:
+                self.near.setdefault(cluster, []).append(len(self.ids))
             self.ids.append(row_id)
             self.clusters.append(template_key(text, row_id, skip_title))
             self.entities.append(None if entity is None else _digest("entity", entity))
             self.labels.append(label)
             self.dates.append(to_microseconds(date))
+
+    def join_near(self) -> None:
+        """Templates that share a near-duplicate cluster become one, named by the smallest of their keys."""
+        parent: dict[bytes, bytes] = {}
+
+        def root(key: bytes) -> bytes:
+            while (up := parent.get(key, key)) != key:
+                parent[key] = parent.get(up, up)
+                key = up
+            return key
+
+        for rows in self.near.values():
+            roots = {root(self.clusters[row]) for row in rows}
+            least = min(roots)
+            parent.update(dict.fromkeys(roots, least))
+        if parent:
+            self.clusters = [root(key) for key in self.clusters]
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -41,8 +41,9 @@ def problems(stages: Sequence[str]) -> list[str]:
     from tasks.params import ParamsError, load
 
     found: list[str] = []
-    for name in stages:
-        model = getattr(importlib.import_module(f"tasks.{name}"), name.capitalize())
+    shared = [("data", "machines")] if "score" in stages else []
+    for name, module in [*shared, *((stage, stage) for stage in stages)]:
+        model = getattr(importlib.import_module(f"tasks.{module}"), name.capitalize())
         try:
             load(name, model)
         except ParamsError as error:

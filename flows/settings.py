@@ -11,6 +11,7 @@ from data.errors import DaymillError
 
 Until = Literal[
     "ingest",
+    "score",
     "clean",
     "split",
     "tokenize",

@@ -16,15 +16,14 @@ import pyarrow as pa
 from pydantic import Field, model_validator
 
 from data.ledger import Ledger, check_conservation, ledger_table
-from data.shards import RECORD_SCHEMA, ShardWriter, count_rows, read_shards
+from data.shards import KEPT_SCHEMA, ShardWriter, count_rows, read_shards
 from data.split import DROPPED, NO_DATE, PARTS, Assignment, Keys, SplitConfig, label_counts, label_shares, split
 from tasks.params import Params
 from tasks.stage import Context, Result, run
 
 RECORDS = Path("artifacts/clean/records")
 OUT = Path("artifacts/split")
-COLUMNS = ["id", "text", "label", "entity", "date"]
-SCHEMA = RECORD_SCHEMA.append(pa.field("cluster", pa.string()))
+COLUMNS = ["id", "text", "label", "entity", "date", "cluster"]
 
 
 class Shares(Params):
@@ -62,9 +61,10 @@ def main(params: Split, ctx: Context) -> Result:
     with ctx.progress(2 * count_rows(RECORDS), unit="records") as bar:
         keys = Keys()
         for batch in read_shards(RECORDS, COLUMNS):
-            ids, texts, labels, entities, dates = (batch.column(name).to_pylist() for name in COLUMNS)
-            keys.add(ids, texts, labels, entities, dates, params.skip_title)
+            ids, texts, labels, entities, dates, near = (batch.column(name).to_pylist() for name in COLUMNS)
+            keys.add(ids, texts, labels, entities, dates, params.skip_title, near)
             bar.advance(batch.num_rows)
+        keys.join_near()
         assignment = split(keys, SplitConfig(**knobs))
         for warning in assignment.warnings:
             print(f"warning: split: {warning}", file=sys.stderr, flush=True)
@@ -72,7 +72,7 @@ def main(params: Split, ctx: Context) -> Result:
             folders = [stack.enter_context(ctx.out(OUT / name)) for name in PARTS]
             ledger = stack.enter_context(ctx.out(OUT / "ledger.parquet"))
             with ExitStack() as writing:
-                writers = [writing.enter_context(ShardWriter(folder, SCHEMA)) for folder in folders]
+                writers = [writing.enter_context(ShardWriter(folder, KEPT_SCHEMA)) for folder in folders]
                 book = writing.enter_context(Ledger(ledger))
                 first = 0
                 for batch in read_shards(RECORDS):
@@ -103,9 +103,9 @@ def write_batch(
     book: Ledger,
 ) -> None:
     parts, rules = assignment.parts[rows], assignment.rules[rows]
-    table = pa.Table.from_batches([batch]).append_column(
-        "cluster", pa.array([key.hex() for key in clusters], pa.string())
-    )
+    table = pa.Table.from_batches([batch])
+    at = table.schema.get_field_index("cluster")
+    table = table.set_column(at, "cluster", pa.array([key.hex() for key in clusters], pa.string()))
     for index, writer in enumerate(writers):
         writer.write(table.filter(pa.array(parts == index)))
     columns = {

@@ -20,9 +20,9 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from data.errors import DaymillError
+from data.parent import end_with_parent
 from tasks.code import fresh_fingerprint
 from tasks.params import ParamsError, load
-from data.parent import end_with_parent
 from tasks.pipeline_file import stage_file
 from tasks.progress import Progress
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -17,25 +18,18 @@ import pytest
 
 from data.errors import DaymillError
 from data.expectations import _observed, load_suite
+from data.ledger import Ledger
 from data.shards import RECORD_SCHEMA, ShardWriter, read_table
-from tasks.clean import Clean, Quality
+from tasks.clean import Clean
 from tasks.clean import main as clean
+from tasks.params import load
+from tasks.score import Score
+from tasks.score import main as score
 from tasks.split import Shares, Split
 from tasks.split import main as split
 from tasks.stage import Context, Result
 
-QUALITY = Quality(
-    min_chars=10,
-    max_chars=1_000_000,
-    min_words=2,
-    max_symbol_ratio=0.7,
-    max_broken_ratio=0.1,
-    max_repeated_lines=0.8,
-    max_repeated_ngrams=0.9,
-    min_mean_word_length=1.2,
-    max_mean_word_length=30.0,
-    min_stop_words=None,
-)
+ROOT = Path(__file__).resolve().parents[2]
 SPLIT = Split(
     by="group",
     shares=Shares(train=0.7, valid=0.1, test=0.2),
@@ -49,11 +43,12 @@ SPLIT = Split(
     on_missing_label="error",
 )
 SUITES = Path(__file__).resolve().parents[2] / "expectations"
-OUTS = tuple(Path(f"artifacts/{name}") for name in ("clean", "split"))
+OUTS = tuple(Path(f"artifacts/{name}") for name in ("score", "clean", "split"))
 
 
 @pytest.fixture(autouse=True)
 def in_a_root_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copy(ROOT / "params.yaml", tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -62,6 +57,9 @@ def write_records(rows: list[dict[str, Any]], shard_rows: int = 50_000) -> None:
     columns = {name: pa.array([row.get(name) for row in rows], pa.string()) for name in RECORD_SCHEMA.names}
     with ShardWriter("artifacts/ingest/records", shard_rows=shard_rows) as writer:
         writer.write(pa.table(columns, schema=RECORD_SCHEMA))
+    with Ledger("artifacts/ingest/ledger.parquet") as ledger:
+        for row in rows:
+            ledger.add(source=row["source"], verdict="kept", stage="ingest", id=row["id"])
 
 
 def note(number: int, **given: Any) -> dict[str, Any]:
@@ -76,9 +74,17 @@ def note(number: int, **given: Any) -> dict[str, Any]:
     } | given
 
 
-def run_clean(tmp_path: Path, suites: tuple[str, ...] = (), policy: Any = "majority") -> Result:
-    params = Clean(quality=QUALITY, on_label_conflict=policy, suites=suites)
-    return clean(params, Context("clean", tmp_path, tmp_path / "work", OUTS))
+def run_clean(tmp_path: Path, suites: tuple[str, ...] = (), measured: bool = False, **knobs: Any) -> Result:
+    """score, unless `measured`, and clean; with the shipped knobs but for the learned model and near duplicates."""
+    if not measured:
+        context = Context("score", tmp_path, tmp_path / "work/score", OUTS)
+        context.work.mkdir(parents=True)
+        measured_by = load("score", Score, ROOT / "params.yaml")
+        learned = measured_by.learned.model_copy(update={"rows": 0})  # it needs real texts, and time
+        score(measured_by.model_copy(update={"learned": learned}), context)
+    shipped = load("clean", Clean, ROOT / "params.yaml")
+    given = {"suites": suites, "input_suites": (), "similarity": 1.0} | knobs
+    return clean(shipped.model_copy(update=given), Context("clean", tmp_path, tmp_path / "work/clean", OUTS))
 
 
 def suite(tmp_path: Path, *expectations: dict[str, Any], **more: Any) -> str:
@@ -131,6 +137,7 @@ def test_shards_and_order_change_neither_survivors_nor_bytes(tmp_path: Path, mon
     for number, (rows, shard_rows) in enumerate([(messy(), 50_000), (messy(), 7), (messy()[::-1], 50_000)]):
         root = tmp_path / str(number)
         root.mkdir()
+        shutil.copy(ROOT / "params.yaml", root)
         monkeypatch.chdir(root)
         write_records(rows, shard_rows)
         run_clean(root)
@@ -157,7 +164,7 @@ def test_split_writes_parts_with_clusters_a_ledger_and_a_report(tmp_path: Path) 
     clusters = {}
     for name in ("train", "valid", "test"):
         table = read_table(f"artifacts/split/{name}")
-        assert table.column_names == [*RECORD_SCHEMA.names, "cluster"]
+        assert table.column_names == [*RECORD_SCHEMA.names, "cluster", "weight"]
         assert table.num_rows == report["parts"][name]["rows"] == sum(row["note"] == name for row in ledger)
         assert all(re.fullmatch("[0-9a-f]{32}", cluster) for cluster in table["cluster"].to_pylist())
         clusters[name] = set(table["cluster"].to_pylist())
