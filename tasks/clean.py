@@ -17,12 +17,13 @@ from data.clean_figures import REDUNDANCY, figures
 from data.clean_report import page as report_page
 from data.cleaning import CleanConfig, Decisions, Facts, Kept, decide_all, write_kept
 from data.data_docs import page as docs_page
+from data.debias.config import DebiasConfig
 from data.dedup.exact import OnLabelConflict
 from data.errors import DaymillError
 from data.expectations import as_frame, load_suite, refuse_failures, validate
 from data.judgments import examples, judgment_file
 from data.ledger import Ledger, check_conservation
-from data.levels import adapt_domain
+from data.levels import REPRESENTATION, adapt_domain, remove_bias
 from data.quality.review import ReviewDecision, read_review, write_review
 from data.quality.rules import QualityConfig, rules_of
 from data.scoring import read_measured
@@ -95,6 +96,18 @@ class Quality(Params):
     min_quality: float | None = Field(ge=0, le=1, description="learned probability of being good text")
 
 
+class Bias(Params):
+    """Debiasing where records have a `group`."""
+
+    mode: Literal["off", "weights", "representation"] = Field(description="weights for training, or features")
+    goal: float = Field(ge=0, le=1, description="share of the equal-odds gap that may remain")
+    accuracy_budget: float = Field(ge=0, le=1, description="held-out accuracy that may be lost")
+    leak_tolerance: float = Field(ge=0, le=1, description="by which a probe may beat the majority's share")
+    max_weight: float = Field(gt=1, description="times the mean")
+    min_group: int = Field(ge=2, description="labelled records; smaller groups are not judged")
+    on_collapse: Literal["refuse", "skip"] = Field(description="what to do where the level would do harm")
+
+
 class Domain(Params):
     """Adaptation to a target domain."""
 
@@ -115,6 +128,7 @@ class Clean(Params):
     similarity: float = Field(gt=0, le=1, description="of word 5-grams, from which two records are near duplicates")
     on_label_conflict: OnLabelConflict = Field(description="equal texts with different labels")
     review: str | None = Field(description="reviewed labels, a file in judgments/")
+    bias: Bias
     domain: Domain
     input_suites: tuple[str, ...] = Field(description="expectation suites of what comes in, JSON files")
     suites: tuple[str, ...] = Field(description="expectation suites of what is kept, JSON files")
@@ -135,7 +149,8 @@ def main(params: Clean, ctx: Context) -> Result:
     rules = rules_of(QualityConfig(**params.quality.model_dump()))
     found = decide_all(facts, measures, pairs, CleanConfig(rules, params.similarity, params.on_label_conflict, review))
     refuse_nothing_left(found)
-    more = {"domain": adapt_domain(RECORDS, facts, found, target, adapt_config(params))}
+    more: dict[str, Any] = {"domain": adapt_domain(RECORDS, facts, found, target, adapt_config(params))}
+    more["bias"], representation = bias_of(params, facts, records["group"].to_pylist(), found)
     told = report(facts, measures, pairs, params, found, records, review, more)
 
     with (
@@ -156,6 +171,8 @@ def main(params: Clean, ctx: Context) -> Result:
     with ctx.out(OUT / "report.json") as path:
         path.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
     write_doubts(ctx, facts, found, review)
+    with ctx.out(OUT / "representation.parquet") as path:
+        pq.write_table(representation, path, compression="zstd")
     by_rule = found.dropped_by_rule()
     copies = sum(by_rule.get(rule, 0) for rule in REDUNDANCY)
     metrics = {**counts, "dropped_by_rule": by_rule, "label_conflicts": found.conflicts, "vetoed": dict(found.vetoed)}
@@ -183,6 +200,18 @@ def reviewed(path: str | None) -> dict[str, ReviewDecision]:
 def adapt_config(params: Clean) -> AdaptConfig:
     knobs = params.domain.model_dump(exclude={"target"})
     return AdaptConfig(**knobs, seed=params.seed)
+
+
+def bias_of(
+    params: Clean, facts: Facts, groups: Sequence[str | None], found: Decisions
+) -> tuple[dict[str, Any] | None, pa.Table]:
+    """Level 4: its report (None where it is off), and the features that it made (empty but in mode representation)."""
+    mode = params.bias.mode
+    if mode == "off":
+        return None, REPRESENTATION.empty_table()
+    knobs = params.bias.model_dump(exclude={"mode", "on_collapse"})
+    config = DebiasConfig(mode=mode, **knobs, seed=params.seed)
+    return remove_bias(RECORDS, facts, groups, found, config, params.bias.on_collapse)
 
 
 def input_frame(records: pa.Table, measures: pa.Table) -> Any:
