@@ -92,6 +92,7 @@ def measures_of(of: SimpleNamespace) -> dict[str, Numbers]:
         "repeated_8grams": repeated(of.covered_8, of.token_chars),
         "repeated_9grams": repeated(of.covered_9, of.token_chars),
         "repeated_10grams": repeated(of.covered_10, of.token_chars),
+        "stuttered": of.stuttered / tokens,  # tokens in runs of up to eight that stand right before them as well
         # what is no text
         "boilerplate": of.boilerplate / tokens,  # tokens beside a phrase of every page's footer; C4 drops such lines
         "lorem_ipsum": of.lorem_ipsum,  # its phrases; C4 keeps 0

@@ -31,7 +31,8 @@ FOLDS = 5
 LEAST_EXAMPLES = 20  # good, and bad
 BATCH = 1_000  # texts
 # Good examples that were only not refused by rules hold noise of unknown kinds. They are learned from with a strong
-# penalty, without the words themselves, and those that the rest disown are set aside, twice: figures in docs/log.md.
+# penalty, without the words themselves, and those that the rest disown are set aside, twice. benchmarks/noise.py tells
+# how much noise that leaves.
 ROUNDS, DISOWNED = 2, 0.5
 # Inverse of the regression's penalty; the weak one is for all examples together, so that more do not loosen it.
 WEAK_STRENGTH, STRENGTH = 20.0, 1.0
@@ -174,7 +175,7 @@ def fit_folds(
     for part in range(FOLDS):
         inside, outside = np.flatnonzero((fold != part) & believed), np.flatnonzero(fold == part)
         model = LogisticRegression(
-            C=WEAK_STRENGTH / len(inside) if itemed is None else STRENGTH, max_iter=300, tol=1e-4
+            C=WEAK_STRENGTH / len(inside) if itemed is None else STRENGTH, max_iter=300, tol=1e-3
         )
         model.fit(known[inside], truth[inside])
         if len(outside):

@@ -76,6 +76,7 @@ class QualityConfig:
     min_letter_fit: float | None = -5.5
     languages: tuple[str, ...] | None = None
     min_language_p: float = 0.8
+    max_stuttered: float | None = None
     min_quality: float | None = None  # learned; the measures of a text alone do not have it
 
 
@@ -190,6 +191,7 @@ RULES: tuple[tuple[type[AtLeast] | type[AtMost], str, str], ...] = (
     (AtMost, "max_digit_ratio", "digit_ratio"),
     (AtMost, "max_upper_ratio", "upper_ratio"),
     (AtMost, "max_open_end", "open_end"),
+    (AtMost, "max_stuttered", "stuttered"),
     (AtLeast, "min_quality", "quality"),
 )
 

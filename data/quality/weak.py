@@ -1,7 +1,7 @@
 """Bad examples made of sound texts, for a corpus where nobody has marked any: each kind spoils a text in its own way.
 
 They need not be the noise that a corpus has. A model that learns them learns where sound text ends, which is what the
-held-out kinds of `make bench-noise` measure.
+held-out kinds of benchmarks/noise.py measure.
 """
 
 # ruff: noqa: ARG001 (every kind is called alike)
@@ -31,10 +31,12 @@ class Examples(NamedTuple):
     parents: list[int]
 
 
-def weak_examples(kept: Sequence[str], refused: Sequence[str], seed: int) -> Examples:
-    """Good: what the rules keep. Bad: what they refuse, and one spoiled copy of every good text."""
+def weak_examples(
+    kept: Sequence[str], refused: Sequence[str], seed: int, kinds: Sequence[str] | None = None
+) -> Examples:
+    """Good: what the rules keep. Bad: what they refuse, and one spoiled copy of every good text (of all kinds)."""
     good = [text for text in kept if text.strip()]
-    return Examples(good, [*refused, *corrupted(good, seed)], [-1] * len(refused) + list(range(len(good))))
+    return Examples(good, [*refused, *corrupted(good, seed, kinds)], [-1] * len(refused) + list(range(len(good))))
 
 
 def corrupted(texts: Sequence[str], seed: int, kinds: Sequence[str] | None = None) -> list[str]:

@@ -9,6 +9,7 @@ from data.quality import scripts
 from data.quality.hashing import extended, find_place, look_up, mask_for, tokenize
 
 MAX_GRAM = 10
+MAX_STUTTER = 8
 COUNTS = (
     "tokens",
     "token_chars",
@@ -19,11 +20,14 @@ COUNTS = (
     "stop_tokens",  # tokens that are stop words
     "boilerplate",  # tokens beside a boilerplate phrase
     "lorem_ipsum",  # its phrases
+    "stuttered",  # tokens in runs of up to eight that stand right before them as well
     *(f"again_{n}" for n in range(2, MAX_GRAM + 1)),  # runs of n tokens that were there before
     *(f"covered_{n}" for n in range(2, MAX_GRAM + 1)),  # characters of the tokens in such runs, each counted once
     *(f"top_{n}" for n in range(2, MAX_GRAM + 1)),  # characters of the commonest run of n, all its times
 )
-(TOKENS, TOKEN_CHARS, SENTENCES, UNIQUE, ENTROPY, STOP_WORDS, STOP_TOKENS, BOILERPLATE, LOREM_IPSUM) = range(9)
+(TOKENS, TOKEN_CHARS, SENTENCES, UNIQUE, ENTROPY, STOP_WORDS, STOP_TOKENS, BOILERPLATE, LOREM_IPSUM, STUTTERED) = range(
+    10
+)
 AGAIN, COVERED, TOP = (COUNTS.index(name) - 2 for name in ("again_2", "covered_2", "top_2"))
 
 SPACE, TERMINAL, CLOSER = scripts.SPACE, scripts.TERMINAL, scripts.CLOSER
@@ -59,6 +63,7 @@ def count_words(codes, offsets, flags, folded, keys, values, out):  # type: igno
             ends[at + 1] = ends[at] + sizes[at]
         counts[TOKEN_CHARS] = ends[tokens]
         counts[SENTENCES] = find_sentences(row, flags, starts[:tokens], sentences)
+        counts[STUTTERED] = count_stutter(hashes[:tokens])
         count_known(hashes[:tokens], keys, values, sentences, marked, counts)
         mask, weighted, runs = mask_for(tokens), 0.0, tokens
         for n in range(1, min(tokens, MAX_GRAM) + 1):
@@ -92,6 +97,22 @@ def count_words(codes, offsets, flags, folded, keys, values, out):  # type: igno
                     left += 1
             runs = left
         counts[ENTROPY] = max(0.0, np.log2(tokens) - weighted / tokens)
+
+
+@njit(cache=True, nogil=True)
+def count_stutter(hashes):  # type: ignore[no-untyped-def]
+    """Tokens in runs of up to eight that stand right before them as well, each counted once."""
+    stuttered, reach = 0, 0
+    for at in range(1, hashes.size):
+        for n in range(min(MAX_STUTTER, at, hashes.size - at), 0, -1):
+            same = 0
+            while same < n and hashes[at + same] == hashes[at + same - n]:
+                same += 1
+            if same == n:
+                stuttered += max(0, at + n - max(reach, at))
+                reach = max(reach, at + n)
+                break
+    return stuttered
 
 
 @njit(cache=True, nogil=True)

@@ -143,6 +143,7 @@ def spoiled(encoding: str, text: str = "Déjà vu: naïve café, señor — “o
             0.8,
         ),
         ("lorem_ipsum", NOTE, "Lorem ipsum dolor sit amet, consectetur adipiscing elit", 3),
+        ("stuttered", NOTE * 2, "the the patient was was seen on Monday on Monday", 0.4),
         ("open_end", 'He said "yes."', "The amount in ques", 1),
         ("symbol_words", "a #tag here", "# # # # ...", 4),
         ("alpha_words", "1 2 3 4", NOTE, 1),

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import fields
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data.quality.measures import measure
-from data.quality.rules import QualityConfig, judge, rules_of
+from data.quality.measures import measure, measure_batch
+from data.quality.rules import QualityConfig, decide, judge, judgments, rules_of
 
 NONE = {field.name: None for field in fields(QualityConfig) if field.name != "min_language_p"}
 OFF = QualityConfig(**NONE)  # type: ignore[arg-type]
@@ -116,3 +117,27 @@ def test_every_text_has_measures_within_their_range(text: str) -> None:
     for name in ("symbol_ratio", "broken_ratio", "repeated_lines", "repeated_ngrams"):
         assert 0 <= measured[name] <= 1
     assert 0 <= measured["words"] <= max(1, len(text))
+
+
+def test_a_changed_threshold_decides_anew_without_texts() -> None:
+    texts = [NOTE, "short", "spam " * 300, CHINESE, "?!? *** $$$ ### !!! ///"]
+    measures = measure_batch(texts)
+    rules = rules_of(QualityConfig())
+    first, scores = decide(measures, rules)
+    assert [rules[at].rule if at >= 0 else "" for at in first] == [rule_of(text) for text in texts]
+    assert [math.isnan(score) for score in scores] == [True, False, False, True, False]
+    for batch in measures.to_batches():
+        assert decide(batch, rules)[0].tolist() == first.tolist()
+    strict = rules_of(QualityConfig(min_chars=1000))
+    named = [strict[at].rule for at in decide(measures, strict)[0]]
+    assert named == ["min_chars", "min_chars", "max_repeated_ngrams", "min_chars", "min_chars"]
+
+
+def test_the_whole_story_of_a_record_is_told() -> None:
+    measures = measure_batch([NOTE, "spam " * 300])
+    told = {judgment.rule: judgment for judgment in judgments(measures, 1, rules_of(QualityConfig()))}
+    assert len(told) == len(rules_of(QualityConfig()))
+    assert not told["max_repeated_ngrams"].keep and told["max_repeated_ngrams"].measured > 0.99
+    assert told["max_repeated_ngrams"].threshold == 0.9 and told["min_chars"].keep
+    assert told["max_rare_han"].measured is None and told["max_rare_han"].keep
+    assert all(judgment.keep for judgment in judgments(measures, 0, rules_of(QualityConfig())))
