@@ -91,6 +91,7 @@ class Quality(Params):
     max_digit_ratio: float | None = Field(ge=0, le=1, description="digits among the visible characters")
     max_upper_ratio: float | None = Field(ge=0, le=1, description="capitals among the letters with a case")
     max_open_end: float | None = Field(ge=0, le=1, description="1 where a text does not end as a sentence does")
+    max_stuttered: float | None = Field(ge=0, le=1, description="words that stand twice in a row")
     languages: tuple[str, ...] | None = Field(description="ISO 639 codes that are kept")
     min_language_p: float = Field(ge=0, le=1, description="probability from which another language is believed")
     min_quality: float | None = Field(ge=0, le=1, description="learned probability of being good text")
@@ -137,10 +138,10 @@ class Clean(Params):
 
 def main(params: Clean, ctx: Context) -> Result:
     before, after = ([load_suite(Path(path)) for path in paths] for paths in (params.input_suites, params.suites))
-    review = reviewed(params.review)
     target = examples(params.domain.target, "clean.domain.target")
     records, measures, pairs = read_inputs()
     facts = Facts.of(measures, records["label"].to_pylist())
+    review = reviewed(params.review, {label for label in facts.labels if label is not None})
     checks = validate(input_frame(records, measures), before)
     if any(not check.passed for check in checks):
         publish_docs(ctx, docs_page(checks, {"in": len(facts)}, {}, {}))
@@ -190,11 +191,11 @@ def read_inputs() -> tuple[pa.Table, pa.Table, pa.Table]:
     return records, measures, pq.read_table(SCORE / "pairs.parquet")
 
 
-def reviewed(path: str | None) -> dict[str, ReviewDecision]:
-    """What people decided; none where the file that is shipped is gone."""
+def reviewed(path: str | None, labels: set[str]) -> dict[str, ReviewDecision]:
+    """What people decided, their labels being some of the records'; none where the file that is shipped is gone."""
     if path is None or (path == NO_REVIEW and not Path(path).exists()):
         return {}
-    return read_review(judgment_file(path, "clean.review"))
+    return read_review(judgment_file(path, "clean.review"), labels)
 
 
 def adapt_config(params: Clean) -> AdaptConfig:
