@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from data.errors import DaymillError
-from data.shards import conform
+from data.shards import conform, parquet_writer
 
 LEDGER_SCHEMA = pa.schema(
     [
@@ -45,7 +45,7 @@ class Ledger:
         self.rows = 0
         self.counts = dict.fromkeys(VERDICTS, 0)
         self._beside = self.path.with_name(f".{self.path.name}.part")
-        self._writer = pq.ParquetWriter(self._beside, LEDGER_SCHEMA, compression="zstd", compression_level=1)
+        self._writer = parquet_writer(self._beside, LEDGER_SCHEMA)
         self._added: list[tuple[Any, ...]] = []
         self._tables: list[pa.Table] = []
         self._waiting = 0
