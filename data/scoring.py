@@ -87,7 +87,7 @@ def write_whole(tables: Iterable[pa.Table], out: Path, schema: pa.Schema) -> int
 
 
 def rate_shard(task: RateTask) -> int:
-    """Add the learned quality of each text to a measured shard, which gives the columns SCORED; null without a model."""
+    """Add the learned quality of each text to a measured shard: the columns SCORED; null without a model."""
     table = pq.read_table(task.measured)
     if task.model is None:
         column = pa.nulls(table.num_rows, QUALITY.type)
@@ -111,9 +111,7 @@ def measure(records: Path, work: Path, engine: Engine, advance: Advance) -> list
     return pairs
 
 
-def rate(
-    pairs: Sequence[tuple[Path, Path]], model: Path | None, out: Path, engine: Engine, advance: Advance
-) -> None:
+def rate(pairs: Sequence[tuple[Path, Path]], model: Path | None, out: Path, engine: Engine, advance: Advance) -> None:
     """Write the measures with the learned quality, shard by shard, to the folder `out`."""
     out.mkdir(parents=True, exist_ok=True)
     tasks = [RateTask(shard, measured, model, out / shard.name) for shard, measured in pairs]

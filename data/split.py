@@ -1,8 +1,9 @@
 """Train, valid and test: related records stay on one side, and tomorrow's records move none of today's.
 
 By group, a record's part is a hash of its own key (its entity, or else the template of its text), so it depends on no
-other record, but for near duplicates: templates that they connect are one cluster. By date, the latest records are the test. In both, no cluster and no entity crosses a boundary: where one
-would, the side that is not `keep` loses those records, counted and named in the ledger.
+other record, but for near duplicates: templates that they connect are one cluster. By date, the latest records are the
+test. In both, no cluster and no entity crosses a boundary: where one would, the side that is not `keep` loses those
+records, counted and named in the ledger.
 """
 
 from __future__ import annotations

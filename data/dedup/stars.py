@@ -27,8 +27,8 @@ def stars(position: Rows, a: Rows, b: Rows, similarity: NDArray[np.float64]) -> 
     """Survivors of verified pairs (a[i], b[i]).
 
     `position` [rows] is the order in which records survive, smallest first, each value once; it must follow from
-    content, so that the order of rows and pairs changes nothing. Going through it, a record that no earlier survivor took
-    survives itself and takes its neighbors that are still free.
+    content, so that the order of rows and pairs changes nothing. Going through it, a record that no earlier survivor
+    took survives itself and takes its neighbors that are still free.
     """
     first = np.where(position[a] < position[b], a, b)
     second = np.where(position[a] < position[b], b, a)
