@@ -78,7 +78,7 @@ def run_clean(tmp_path: Path, suites: tuple[str, ...] = (), measured: bool = Fal
     """score, unless `measured`, and clean; with the shipped knobs but for the learned model and near duplicates."""
     if not measured:
         context = Context("score", tmp_path, tmp_path / "work/score", OUTS)
-        context.work.mkdir(parents=True)
+        context.work.mkdir(parents=True, exist_ok=True)
         measured_by = load("score", Score, ROOT / "params.yaml")
         learned = measured_by.learned.model_copy(update={"rows": 0})  # it needs real texts, and time
         score(measured_by.model_copy(update={"learned": learned}), context)
