@@ -20,7 +20,7 @@ POINTS = 20
 
 # Forks a process a run, so that the imports are paid once. A run counts the calls of our own functions and ends itself
 # with SIGKILL at a given one: a point that does not depend on the machine's speed and may lie anywhere.
-SERVER = """
+SERVER = r"""
 import json, os, signal, sys
 from pathlib import Path
 import data.fast_intake as fast_intake
@@ -48,14 +48,21 @@ def one(order):
     sys.setprofile(count)
     report = ingest(
         source_files(order["source"]), Places(out / "records", out / "quarantine.jsonl", out / "ledger.parquet"),
-        field_map(), Limits(raw_bytes=200), shard_rows=900, work=out / "work", say=said.append,
-        every=CommitEvery(rows=400), fast_from=order["fast_from"],
+        field_map(), Limits(raw_bytes=200), shard_rows=400, work=out / "work", say=said.append,
+        every=CommitEvery(rows=200), fast_from=order["fast_from"],
     )
     sys.setprofile(None)
     (out / "answer.json").write_text(json.dumps({"calls": calls, "said": said, "metrics": report.metrics()}))
 
+def warm(path):  # compiled code is loaded once, before anything is forked
+    path.write_text('{"id": "a", "text": "b"}\n' * 3)
+    for _ in fast_intake.decide_lines(intake.Intake(field_map(), Limits()), "warm", path):
+        pass
+
 for line in sys.stdin:
     order = json.loads(line)
+    if order["fast_from"] == 0 and not (warmed := Path(order["out"]).parent / "warm.jsonl").exists():
+        warm(warmed)
     if not (child := os.fork()):
         try:
             one(order)
@@ -91,12 +98,12 @@ def mixed_source(folder: Path) -> Path:
             made += [""] * (kind > 0.98)
         return "\n".join(made) + "\n"
 
-    (folder / "a.jsonl").write_text(lines("a", 2500), encoding="utf-8")
-    (folder / "b.jsonl.gz").write_bytes(gzip.compress(lines("b", 2000).encode(), mtime=0))
-    (folder / "c.csv").write_text("id,text\n" + "".join(f"c-{i},text {i}\n" for i in range(900)) + "c-x,a,b\n")
-    array = [{"id": f"d-{i % 700}", "text": "t" * (i % 90 + 1)} for i in range(800)]
+    (folder / "a.jsonl").write_text(lines("a", 1000), encoding="utf-8")
+    (folder / "b.jsonl.gz").write_bytes(gzip.compress(lines("b", 700).encode(), mtime=0))
+    (folder / "c.csv").write_text("id,text\n" + "".join(f"c-{i},text {i}\n" for i in range(300)) + "c-x,a,b\n")
+    array = [{"id": f"d-{i % 250}", "text": "t" * (i % 90 + 1)} for i in range(300)]
     (folder / "d.json").write_text(json.dumps(array))
-    (folder / "e.jsonl.gz").write_bytes(gzip.compress(lines("e", 600).encode(), mtime=0)[:-2000])
+    (folder / "e.jsonl.gz").write_bytes(gzip.compress(lines("e", 400).encode(), mtime=0)[:-1500])
     return folder
 
 
@@ -107,8 +114,8 @@ def outputs(out: Path) -> dict[str, bytes]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("fast_from", [0, 1 << 40], ids=["scanner", "strict parser"])
-def test_killed_at_random_points_it_ends_with_the_same_bytes(tmp_path: Path, fast_from: int) -> None:
+@pytest.mark.parametrize(("fast_from", "count"), [(0, POINTS), (1 << 40, 6)], ids=["scanner", "strict parser"])
+def test_killed_at_random_points_it_ends_with_the_same_bytes(tmp_path: Path, fast_from: int, count: int) -> None:
     source = mixed_source(tmp_path / "demo")
     command = [sys.executable, "-c", SERVER]
     server = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -130,10 +137,10 @@ def test_killed_at_random_points_it_ends_with_the_same_bytes(tmp_path: Path, fas
         assert run("whole") == 0
         whole = answer("whole")
         expected = outputs(tmp_path / "whole")
-        assert len(expected) > 5 and whole["metrics"]["quarantined"] > 300 and whole["metrics"]["made_ids"] > 300
+        assert len(expected) > 5 and whole["metrics"]["quarantined"] > 100 and whole["metrics"]["made_ids"] > 100
         draw = random.Random(fast_from)
         resumed = 0
-        points = [draw.randint(1, whole["calls"]) for _ in range(POINTS)]
+        points = [draw.randint(1, whole["calls"]) for _ in range(count)]
         for number, point in enumerate([*points, whole["calls"] - 20]):  # the last one while the outputs are joined
             name = f"killed{number}"
             assert run(name, point) == -9
@@ -141,7 +148,7 @@ def test_killed_at_random_points_it_ends_with_the_same_bytes(tmp_path: Path, fas
             assert outputs(tmp_path / name) == expected
             assert answer(name)["metrics"] == whole["metrics"]
             resumed += any("goes on behind" in words for words in answer(name)["said"])
-        assert resumed > POINTS // 2
+        assert resumed > count // 2
         for _ in range(3):  # killed again and again
             assert run("often", whole["calls"] // 4) == -9
         assert run("often") == 0
