@@ -62,8 +62,8 @@ def assert_all_gone(project: MiniProject) -> None:
 
 def assert_next_run_is_whole(project: MiniProject) -> None:
     project.control()
-    project.tool(sys.executable, "-m", "dvc", "repro", "--quiet", "split")
-    assert (project.root / "artifacts/split").read_text() == "one\ntwo\ningest\nclean\nsplit\n"
+    project.tool(sys.executable, "-m", "dvc", "repro", "--quiet", "clean")
+    assert (project.root / "artifacts/clean").read_text() == "one\ntwo\ningest\nscore\nclean\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])

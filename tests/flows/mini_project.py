@@ -64,14 +64,14 @@ stages:
     params: [ingest.source, ingest.shard_rows]
     outs: [artifacts/ingest]
     metrics: [artifacts/metrics/ingest.json: {cache: false}]
-  clean:
-    cmd: exec python stage.py clean artifacts/ingest artifacts/clean
+  score:
+    cmd: exec python stage.py score artifacts/ingest artifacts/score
     deps: [artifacts/ingest]
+    outs: [artifacts/score]
+  clean:
+    cmd: exec python stage.py clean artifacts/score artifacts/clean
+    deps: [artifacts/score]
     outs: [artifacts/clean]
-  split:
-    cmd: exec python stage.py split artifacts/clean artifacts/split
-    deps: [artifacts/clean]
-    outs: [artifacts/split]
 """
 
 PARAMS = """\

@@ -27,7 +27,7 @@ with embedded_server(find_root()) as server:
     from flows.pipeline import pipeline
 
     server.wait()
-    state = pipeline.with_options(retries=1)(until="split", return_state=True)
+    state = pipeline.with_options(retries=1)(until="clean", return_state=True)
     print(state.type.value)
 """
 
@@ -92,45 +92,45 @@ def server_url(process: subprocess.Popen[str]) -> str:
 
 
 def test_a_run_then_the_same_again(project: MiniProject) -> None:
-    first = project.daymill("run", "--until", "split")
+    first = project.daymill("run", "--until", "clean")
     assert first.returncode == 0, first.stderr
-    assert project.runs() == ["ingest", "clean", "split"]
+    assert project.runs() == ["ingest", "score", "clean"]
     assert "3 stages ran, 0 cached" in first.stdout
     assert {name: entry["state"] for name, entry in summary(project)["stages"].items()} == {
         "ingest": "ran",
+        "score": "ran",
         "clean": "ran",
-        "split": "ran",
     }
 
     (project.root / "stage.py").write_text((project.root / "stage.py").read_text() + "# another code\n")
-    again = project.daymill("run", "--until", "clean")
+    again = project.daymill("run", "--until", "score")
     assert "2 cached" not in again.stdout and "ingest     runs: artifacts/code/stage.py modified" in again.stderr
-    assert project.runs() == ["ingest", "clean", "split", "ingest"]  # the same bytes came out: clean stays
+    assert project.runs() == ["ingest", "score", "clean", "ingest"]  # the same bytes came out: score stays
 
-    assert "0 stages ran, 2 cached" in project.daymill("run", "--until", "clean").stdout
+    assert "0 stages ran, 2 cached" in project.daymill("run", "--until", "score").stdout
     assert "0 stages ran, 2 cached" in project.daymill("summary").stdout
 
 
 def test_a_failing_stage_is_named_with_its_last_words(project: MiniProject) -> None:
-    project.control(clean={"fail": True})
-    ran = project.daymill("run", "--until", "split")
+    project.control(score={"fail": True})
+    ran = project.daymill("run", "--until", "clean")
     assert ran.returncode == 1
-    assert "error: stage clean failed" in ran.stderr and "line 59 of the complaint" in ran.stderr
+    assert "error: stage score failed" in ran.stderr and "line 59 of the complaint" in ran.stderr
     assert "Traceback" not in ran.stderr
-    assert project.runs() == ["ingest", "clean"]
+    assert project.runs() == ["ingest", "score"]
 
 
 def test_a_flow_s_retry_does_not_run_finished_stages_again(project: MiniProject) -> None:
     """prefect#9814."""
-    project.control(clean={"fail": "once"})
+    project.control(score={"fail": "once"})
     ran = project.tool(sys.executable, "-c", RETRYING)
     assert ran.strip().endswith("COMPLETED")
-    assert project.runs() == ["ingest", "clean", "clean", "split"]
+    assert project.runs() == ["ingest", "score", "score", "clean"]
 
 
 def test_cancel_in_the_ui_ends_a_run_of_the_command_too(project: MiniProject) -> None:
     project.control(ingest={"sleep": 600, "leave_session": True})
-    process = project.start("run", "--until", "split")
+    process = project.start("run", "--until", "clean")
     url = server_url(process)
     wait_for(lambda: project.stage_runs("ingest"), 60, "the stage begins")
     (run,) = request(f"{url}/api/flow_runs/filter", {"flow_runs": {"state": {"type": {"any_": ["RUNNING"]}}}})
@@ -141,24 +141,24 @@ def test_cancel_in_the_ui_ends_a_run_of_the_command_too(project: MiniProject) ->
 
 
 def test_kill_9_leaves_nobody_and_the_next_run_corrects_and_completes(alone: MiniProject) -> None:
-    alone.control(clean={"sleep": 600})
-    process = alone.start("run", "--until", "split")
+    alone.control(score={"sleep": 600})
+    process = alone.start("run", "--until", "clean")
     server_url(process)
-    wait_for(lambda: alone.stage_runs("clean"), 60, "the second stage begins")
+    wait_for(lambda: alone.stage_runs("score"), 60, "the second stage begins")
     process.send_signal(signal.SIGKILL)
     process.wait()
     wait_for(lambda: not alone.processes(), 10, "stage, guard and server are gone")
 
-    alone.control(split={"sleep": 4})
-    process = alone.start("run", "--until", "split")
+    alone.control(clean={"sleep": 4})
+    process = alone.start("run", "--until", "clean")
     url = server_url(process)
-    wait_for(lambda: alone.stage_runs("split"), 60, "the run goes on to the last stage")
+    wait_for(lambda: alone.stage_runs("clean"), 60, "the run goes on to the last stage")
     states = [run["state"]["type"] for run in request(f"{url}/api/flow_runs/filter", {"sort": "START_TIME_ASC"})]
     assert states == ["CRASHED", "RUNNING"]
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 0, output
-    assert alone.runs() == ["ingest", "clean", "clean", "split"]
-    assert (alone.root / "artifacts/split").read_text() == "one\ntwo\ningest\nclean\nsplit\n"
+    assert alone.runs() == ["ingest", "score", "score", "clean"]
+    assert (alone.root / "artifacts/clean").read_text() == "one\ntwo\ningest\nscore\nclean\n"
 
 
 def test_wrong_usage_is_said_before_anything_starts(alone: MiniProject) -> None:
@@ -174,7 +174,7 @@ def test_wrong_usage_is_said_before_anything_starts(alone: MiniProject) -> None:
 
 def test_interrupt_ends_the_run_and_its_tree(alone: MiniProject) -> None:
     alone.control(ingest={"sleep": 600, "leave_session": True})
-    process = alone.start("run", "--until", "split")
+    process = alone.start("run", "--until", "clean")
     wait_for(lambda: alone.stage_runs("ingest"), 60, "the stage begins")
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=20)
@@ -183,11 +183,11 @@ def test_interrupt_ends_the_run_and_its_tree(alone: MiniProject) -> None:
 
 
 def test_wrong_params_of_any_stage_end_the_run_before_the_first(project: MiniProject) -> None:
-    """`clean` becomes a stage of ours, whose params are checked; the miniature has no section for it."""
+    """`score` becomes a stage of ours, whose params are checked; the miniature has no section for it."""
     pipeline = project.root / "dvc.yaml"
     pipeline.write_text(
-        pipeline.read_text().replace("stage.py clean artifacts/ingest artifacts/clean", "-m tasks.clean")
+        pipeline.read_text().replace("stage.py score artifacts/ingest artifacts/score", "-m tasks.score")
     )
-    ran = project.daymill("run", "--until", "split")
-    assert ran.returncode == 2 and "params.yaml: no section `clean:`" in ran.stderr and "Traceback" not in ran.stderr
+    ran = project.daymill("run", "--until", "clean")
+    assert ran.returncode == 2 and "params.yaml: no section `score:`" in ran.stderr and "Traceback" not in ran.stderr
     assert project.runs() == []

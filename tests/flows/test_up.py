@@ -53,7 +53,7 @@ class Form:
         self.project.control(ingest={"sleep": 600, "leave_session": True})
         (self.project.root / "input/mails.txt").write_text(f"{os.urandom(8).hex()}\n")
         before = len(self.project.runs())
-        run = self.trigger(data="input/mails.txt", until="clean")
+        run = self.trigger(data="input/mails.txt", until="score")
         wait_for(lambda: len(self.project.runs()) > before, 40, "the stage begins")
         wait_for(lambda: self.project.stage_runs("ingest"), 10, "its marker is there")
         return run
@@ -109,31 +109,31 @@ def test_form_is_flat_and_every_field_has_a_default_and_a_description(form: Form
 def test_a_triggered_run_executes_with_the_form_s_values(form: Form) -> None:
     form.project.control(ingest={"say": f"the key is {CANARY}-in-params, or {CANARY}-in-environment"})
     (form.project.root / "input/other.txt").write_text("three\n")
-    run = form.trigger(data="input/other.txt", until="clean", preset="keep")
+    run = form.trigger(data="input/other.txt", until="score", preset="keep")
     assert form.end_of(run)["type"] == "COMPLETED"
-    assert (form.project.root / "artifacts/clean").read_text() == "three\ningest\nclean\n"
+    assert (form.project.root / "artifacts/score").read_text() == "three\ningest\nscore\n"
     assert "  source: input/other.txt  # a file\n" in (form.project.root / "params.yaml").read_text()
     artifacts = form.of_run("artifacts", run, "ID_DESC")
     by_time = [artifact["key"] for artifact in sorted(artifacts, key=lambda artifact: artifact["created"])]
     assert by_time == ["configuration", "stages", "summary"]
     configuration = next(artifact["data"] for artifact in artifacts if artifact["key"] == "configuration")
-    assert "source: input/other.txt" in configuration and "| input/other.txt | clean | keep |" in configuration
+    assert "source: input/other.txt" in configuration and "| input/other.txt | score | keep |" in configuration
 
 
 def test_a_skipped_stage_shows_as_cached(form: Form) -> None:
-    run = form.trigger(until="clean")
+    run = form.trigger(until="score")
     form.end_of(run)
     wait_for(lambda: len(form.of_run("task_runs", run, "ID_DESC")) == 3, 10, "the task runs are recorded")
     states = {task["name"]: task["state"]["name"] for task in form.of_run("task_runs", run, "ID_DESC")}
-    assert states == {"code": "Completed", "ingest": "Cached", "clean": "Cached"}
+    assert states == {"code": "Completed", "ingest": "Cached", "score": "Cached"}
 
 
 def test_a_failing_stage_leaves_its_last_words_and_no_traceback(form: Form) -> None:
-    form.project.control(clean={"fail": True})
+    form.project.control(score={"fail": True})
     (form.project.root / "input/other.txt").write_text("four\n")
-    state = form.end_of(form.trigger(until="split"))
+    state = form.end_of(form.trigger(until="clean"))
     assert state["type"] == "FAILED"
-    assert "stage clean failed" in state["message"] and "clean: line 59 of the complaint" in state["message"]
+    assert "stage score failed" in state["message"] and "score: line 59 of the complaint" in state["message"]
     assert "line 0 of" not in state["message"]
 
 
@@ -166,7 +166,7 @@ def test_kill_of_the_flow_is_noticed_and_leaves_no_orphan(form: Form) -> None:
     wait_for(lambda: not form.stage_processes(), 10, "the guard ends the stage's tree")
     assert form.end_of(run, 90)["type"] == "CRASHED"
     form.project.control()
-    assert form.end_of(form.trigger(until="clean"))["type"] == "COMPLETED"
+    assert form.end_of(form.trigger(until="score"))["type"] == "COMPLETED"
 
 
 def test_a_secret_never_shows(form: Form) -> None:

@@ -13,10 +13,10 @@ from tests.flows.mini_project import MiniProject
 
 
 def test_a_stage_below_a_stale_one_is_stale() -> None:
-    parents = {"ingest": (), "clean": ("ingest",), "split": ("clean",), "other": ()}
+    parents = {"ingest": (), "score": ("ingest",), "clean": ("score",), "other": ()}
     plan = Plan(parents, {"ingest": ("params.yaml: ingest.source modified",)})
     assert plan.why("ingest") == ("params.yaml: ingest.source modified",)
-    assert plan.why("clean") == ("after ingest",) and plan.why("split") == ("after clean",)
+    assert plan.why("score") == ("after ingest",) and plan.why("clean") == ("after score",)
     assert plan.why("other") == ()
     with pytest.raises(DaymillError, match="no stage `nowhere`"):
         plan.why("nowhere")
@@ -41,17 +41,17 @@ def test_entries_become_phrases_and_are_bounded() -> None:
 @pytest.mark.slow
 def test_dvc_is_asked_and_code_is_fingerprinted_first(tmp_path: Path) -> None:
     project = MiniProject(tmp_path)
-    assert ask(project.root).changed == dict.fromkeys(("ingest", "clean", "split"), ("never ran",))
-    project.tool(sys.executable, "-m", "dvc", "repro", "--quiet", "split")
+    assert ask(project.root).changed == dict.fromkeys(("ingest", "score", "clean"), ("never ran",))
+    project.tool(sys.executable, "-m", "dvc", "repro", "--quiet", "clean")
     fresh = ask(project.root)
-    assert not any(fresh.why(name) for name in ("ingest", "clean", "split"))
+    assert not any(fresh.why(name) for name in ("ingest", "score", "clean"))
 
     (tmp_path / "stage.py").write_text((tmp_path / "stage.py").read_text() + "# another\n")
     edited = (tmp_path / "params.yaml").read_text().replace("shard_rows: 100 ", "shard_rows: 99 ")
     (tmp_path / "params.yaml").write_text(edited)
     plan = ask(project.root)
     assert set(plan.why("ingest")) == {"artifacts/code/stage.py modified", "params.yaml: ingest.shard_rows modified"}
-    assert plan.why("clean") == ("after ingest",)
+    assert plan.why("score") == ("after ingest",)
 
 
 @pytest.mark.slow
