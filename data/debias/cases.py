@@ -17,6 +17,8 @@ from data.errors import DaymillError
 Codes = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
+CHECK_PERCENT = 15
+LEAST = 5  # records of a group or label in each part, for a model to learn it or a rate to be told
 NONE = -1  # the code of a missing label or group, and of one with too few records
 
 
@@ -75,6 +77,9 @@ def cases_of(
     # A few bits each of the digest: equal texts always fall into the same part.
     held = digest[used] % 10_000 < config.held_out * 10_000
     learn = used[~held]
+    fold = ((digest[learn] // 10_000) % config.folds).astype(np.int64)
+    check = (digest[learn] // 1_000_000) % 100 < CHECK_PERCENT
+    parts = [used[held], learn[check], learn[~check], *(learn[fold == k] for k in range(config.folds))]
     counts = {
         "given": len(texts),
         "labelled": sum(label is not None for label in labels),
@@ -92,9 +97,9 @@ def cases_of(
         group_names=group_names,
         learn=learn,
         held=used[held],
-        fold=((digest[learn] // 10_000) % config.folds).astype(np.int64),
-        check=(digest[learn] // 1_000_000) % 100 < 15,
-        reason=_reason(group_counts, group_names, label_names, config),
+        fold=fold,
+        check=check,
+        reason=_reason(group_counts, group_names, label_names, config) or _thin(label_codes, group_codes, parts),
         counts=counts,
         group_report={
             name: {
@@ -121,6 +126,15 @@ def _reason(counts: Counter[Any], groups: list[str], labels: list[str], config: 
         )
     if len(labels) < 2:
         return f"fewer than two labels have {config.min_group} records in these groups"
+    return ""
+
+
+def _thin(labels: Codes, groups: Codes, parts: list[Codes]) -> str:
+    """Why the parts are too small to learn from or to judge by; "" where they are not."""
+    for part in parts:
+        for codes in (labels[part], groups[part]):
+            if (np.bincount(codes) >= LEAST).sum() < 2:
+                return f"too few records: a part of {len(part)} has not {LEAST} of two groups and of two labels"
     return ""
 
 

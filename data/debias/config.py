@@ -15,7 +15,7 @@ Mode = Literal["weights", "representation"]
 
 @dataclass(frozen=True)
 class DebiasConfig:
-    """Shares are of 1; strengths multiply the reversed gradient."""
+    """How to debias; shares are of 1."""
 
     mode: Mode = "weights"
     goal: float = 0.5  # share of the equal-odds gap that may remain, for the verdict
@@ -24,7 +24,7 @@ class DebiasConfig:
     max_weight: float = 5.0  # of a record; the smallest is its inverse
     min_group: int = 50  # labelled records; smaller groups are neither judged nor hidden
     min_cell: int = 10  # records of a group and label that a rate is told of
-    strength: float = 10.0  # of the adversary
+    strength: float = 5.0  # of the reversed gradient
     adversary_steps: int = 3  # of the adversary for one of the encoder, so that it is worth fooling
     adversary_lr: float = 5e-3
     lr: float = 5e-3

@@ -22,8 +22,9 @@ from data.debias.weights import bounded, log_ratio, spread
 
 Progress = Callable[[int, int], None]
 
-STRENGTHS = (1.0, 2.0, 0.5)  # of the configured one, tried in turn until a representation passes
-CAUTION = 0.6  # of tolerance and budget when choosing among them: the judgment is on other records
+ATTEMPTS = 3  # at a representation
+STRONGER, WEAKER = 1.6, 0.6  # the next attempt's strength, where one leaks or else costs too much
+CAUTION = 0.7  # of tolerance and budget when choosing among them: the judgment is on other records
 
 
 def debias(
@@ -112,7 +113,7 @@ class Job:
     def representation(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         cases, judge = self.cases, self.judge
         fit = ~cases.check
-        plain = self.train(fit, 0.0, 0, 1 + len(STRENGTHS))
+        plain = self.train(fit, 0.0, 0, 1 + ATTEMPTS)
         blind, strength = self.blind_enough(plain)
         z_plain, z_blind = ([answer(net.encoder, x)[0] for x in (self.x[fit], self.x_held)] for net in (plain, blind))
         answers = [reference(z[0], self.labels[fit]).predict(z[1]) for z in (z_plain, z_blind)]
@@ -135,15 +136,16 @@ class Job:
         def right(net: Trained) -> float:
             return float((answer(net.encoder, x)[1].argmax(-1) == labels).mean())
 
-        tried = []
-        for number, share in enumerate(STRENGTHS):
-            net = self.train(~cases.check, share * config.strength, number, 1 + len(STRENGTHS))
+        tried, strength = [], config.strength
+        for number in range(ATTEMPTS):
+            net = self.train(~cases.check, strength, number, 1 + ATTEMPTS)
             told = leak(answer(net.encoder, x)[0], groups, labels, config.seed).beyond
-            cost = right(plain) - right(net)
-            excess = max(told - CAUTION * config.leak_tolerance, 0) + max(cost - CAUTION * config.accuracy_budget, 0)
-            tried.append((excess, number, share * config.strength, net))
-            if not excess:
+            leaks = max(told - CAUTION * config.leak_tolerance, 0)
+            costs = max(right(plain) - right(net) - CAUTION * config.accuracy_budget, 0)
+            tried.append((leaks + costs, number, strength, net))
+            if not leaks + costs:
                 break
+            strength *= STRONGER if leaks > costs else WEAKER
         _, _, strength, net = min(tried, key=lambda one: one[:2])
         return net, strength
 

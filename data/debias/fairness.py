@@ -73,15 +73,20 @@ def chance_gap(
 
 
 def compare(
-    groups: Codes,
-    truth: Codes,
-    before: Codes,
-    after: Codes,
-    shape: tuple[int, int],
-    min_cell: int,
-    seed: int = 0,
+    groups: Codes, truth: Codes, before: Codes, after: Codes, shape: tuple[int, int], min_cell: int, seed: int = 0
 ) -> tuple[Change, Change]:
     """Equal-odds gap and accuracy before and after, on the same rows: (gap, accuracy)."""
+    gap, accuracy = resampled(groups, truth, before, after, shape, min_cell, seed)
+    return _change(*gap), _change(*accuracy)
+
+
+def resampled(
+    groups: Codes, truth: Codes, before: Codes, after: Codes, shape: tuple[int, int], min_cell: int, seed: int = 0
+) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
+    """(gap before, after), (accuracy before, after), each [1 + DRAWS]: as found, then with the rows drawn again.
+
+    Counts of the distinct (group, truth, before, after) are drawn, which is the same as drawing rows.
+    """
     group_count, classes = shape
     cells, observed = np.unique(((groups * classes + truth) * classes + before) * classes + after, return_counts=True)
     drawn = np.random.default_rng(seed).multinomial(len(truth), observed / len(truth), size=DRAWS)
@@ -90,18 +95,21 @@ def compare(
     before_of, rest = rest % classes, rest // classes
     truth_of, group_of = rest % classes, rest // classes
     known = counts_of(groups, truth, before, shape).sum(-1) >= max(1, min_cell)  # [G, C]
-    gaps, right = [], []
-    for predicted in (before_of, after_of):
-        gap = np.zeros(DRAWS + 1)
+
+    def gap(predicted: Codes) -> Floats:
+        largest = np.zeros(DRAWS + 1)
         for label in np.unique(truth_of):
             counts = np.zeros((DRAWS + 1, group_count, classes))
             for column in np.flatnonzero(truth_of == label):
                 counts[:, group_of[column], predicted[column]] += drawn[:, column]
             rates = np.where(known[:, label, None], rates_of(counts, 1), np.nan)
-            gap = np.fmax(gap, gaps_of(rates[:, :, None])[:, 0])
-        gaps.append(gap)
-        right.append(drawn[:, truth_of == predicted].sum(1) / len(truth))
-    return _change(*gaps), _change(*right)
+            largest = np.fmax(largest, gaps_of(rates[:, :, None])[:, 0])
+        return largest
+
+    def right(predicted: Codes) -> Floats:
+        return np.asarray(drawn[:, truth_of == predicted].sum(1) / len(truth))
+
+    return (gap(before_of), gap(after_of)), (right(before_of), right(after_of))
 
 
 def _change(before: Floats, after: Floats) -> Change:

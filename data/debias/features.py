@@ -54,7 +54,9 @@ class Features:
         return vstack([self._weighted(counts) for counts in self._counts(texts)], format="csr")
 
     def _counts(self, texts: Sequence[str]) -> Iterator[csr_matrix]:
-        for start in range(0, max(1, len(texts)), BATCH):
+        if not len(texts):
+            yield csr_matrix((0, self.hashing.n_features), dtype=np.float32)
+        for start in range(0, len(texts), BATCH):
             yield self.hashing.transform([text[: self.max_chars] for text in texts[start : start + BATCH]])
 
     def _weighted(self, counts: csr_matrix) -> csr_matrix:

@@ -22,6 +22,7 @@ INVERSE_PENALTY = 3.0
 # Above a blind guess. At an equilibrium an adversary and a fresh one differ by 0.01 to 0.03; where one had collapsed,
 # the fresh one reached 0.15 to 0.3.
 BLIND, SEEN = 0.03, 0.08
+EXACT = 1e-9  # a difference of shares that is the bar itself is within it
 
 
 class Judged(NamedTuple):
@@ -111,7 +112,7 @@ class Judge:
 
     def refuse_leak(self, found: Leak) -> None:
         """Raises BiasRemains where a probe tells the group by more than the tolerance."""
-        if found.beyond <= self.config.leak_tolerance:
+        if found.beyond <= self.config.leak_tolerance + EXACT:
             return
         self.report["verdict"] = "refused"
         raise BiasRemains(
@@ -130,7 +131,7 @@ class Judge:
         )
         report["reason"] = told
         report["verdict"] = "refused"
-        if -accuracy.difference > self.config.accuracy_budget:
+        if -accuracy.difference > self.config.accuracy_budget + EXACT:
             raise AccuracyBudget(
                 f"{told}: more than the budget of {self.config.accuracy_budget:.1%}. Lower the strength, raise the "
                 "budget, or go on without the level",

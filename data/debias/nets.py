@@ -6,7 +6,8 @@ is equal odds, and costs little accuracy, while hiding the group altogether woul
 in it. An adversary that has given up hides nothing; so it takes several steps for one of the encoder's, groups and
 labels of all sizes weigh alike in its loss (always guessing the largest group gains it nothing), and it sees every unit
 at unit variance (otherwise the encoder hides the group in differences too small for it, which a fresh probe finds).
-Steps are large, since in small ones its gradient is noise, and the reversal sets in gradually.
+Steps are large, since in small ones its gradient is noise, and the reversal sets in gradually. What it leaves of the
+gaps between groups, an auditor of the decisions closes (auditor.py).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 from torch import Tensor, nn
 
+from data.debias.auditor import Auditor
 from data.debias.config import DebiasConfig
 
 Codes = NDArray[np.int64]
@@ -101,8 +103,8 @@ def train(
     rng = np.random.default_rng(seed)
     encoder = Encoder(x.shape[1], classes, config)
     adversary = Adversary(classes, group_count, config) if strength else None
-    encode = torch.optim.Adam(encoder.parameters(), lr=config.lr, weight_decay=WEIGHT_DECAY)
-    guess = torch.optim.Adam(adversary.parameters(), lr=config.adversary_lr) if adversary else None
+    encode = torch.optim.Adam(encoder.parameters(), lr=config.lr, weight_decay=WEIGHT_DECAY, fused=True)
+    guess = torch.optim.Adam(adversary.parameters(), lr=config.adversary_lr, fused=True) if adversary else None
     label_of, group_of = torch.from_numpy(labels), torch.from_numpy(groups)
     weight_of = torch.from_numpy(cell_weights(labels, groups, shape))
     row_weight_of = torch.ones(len(labels)) if weights is None else torch.from_numpy(weights.astype(np.float32))
@@ -114,8 +116,9 @@ def train(
 
     rows = min(config.rows, max(16, x.shape[0] // 8))
     steps = max(FEWEST_STEPS, config.epochs * x.shape[0] // rows)
-    watch = None if strength else Watch(x, labels, rng)
+    watch = None if strength else Watch(x, labels, row_weight_of.numpy(), rng)
     learned = np.arange(x.shape[0]) if watch is None else watch.learned
+    auditor = Auditor(shape)
     for step, chosen in zip(range(steps), batches(learned, rows, rng), strict=False):
         if watch is not None and step % max(1, steps // LOOKS) == 0 and watch.enough(encoder):
             break
@@ -123,7 +126,8 @@ def train(
             group["lr"] = config.lr * (1 - (1 - LAST_RATE) * step / steps)
         at = torch.from_numpy(chosen)
         z = encoder(bag_of(x, chosen))
-        loss = (F.cross_entropy(encoder.head(z), label_of[at], reduction="none") * row_weight_of[at]).mean()
+        logits = encoder.head(z)
+        loss = (F.cross_entropy(logits, label_of[at], reduction="none") * row_weight_of[at]).mean()
         if guess is not None:
             for _ in range(config.adversary_steps - 1):
                 guess.zero_grad()
@@ -131,6 +135,7 @@ def train(
                 guess.step()
             guess.zero_grad()
             loss = loss + guessed(Reversed.apply(z, strength * min(1.0, (step + 1) / (RAMP * steps))), at)
+            loss = loss + auditor.charge(logits, group_of[at], label_of[at])
         encode.zero_grad()
         loss.backward()
         encode.step()
@@ -144,17 +149,18 @@ def train(
 class Watch:
     """Rows set aside to tell when a plain network has learned what it can."""
 
-    def __init__(self, x: csr_matrix, labels: Codes, rng: np.random.Generator) -> None:
+    def __init__(self, x: csr_matrix, labels: Codes, weights: NDArray[np.floating], rng: np.random.Generator) -> None:
         order = rng.permutation(x.shape[0])
         count = max(1, int(WATCHED * len(order)))
-        self.x, self.labels, self.learned = x[order[:count]], labels[order[:count]], order[count:]
+        self.learned, aside = order[count:], order[:count]
+        self.x, self.labels, self.weights = x[aside], labels[aside], weights[aside]
         self.loss, self.late = float("inf"), 0
         self.best: dict[str, Tensor] = {}
 
     def enough(self, encoder: Encoder) -> bool:
         """Whether the loss has not fallen for a while; keeps the weights where it has."""
         encoder.eval()
-        loss = -float(answer(encoder, self.x)[1][np.arange(len(self.labels)), self.labels].mean())
+        loss = -float((answer(encoder, self.x)[1][np.arange(len(self.labels)), self.labels] * self.weights).sum())
         encoder.train()
         if loss < self.loss:
             self.loss, self.late = loss, 0

@@ -25,7 +25,13 @@ Codes = NDArray[np.int64]
 FOLDS = 3
 MOST_ROWS = 12_000
 HIDDEN = 64
-ROUNDS, ROUND_STEPS, ROWS, RATE = 12, 60, 256, 3e-3
+ROUNDS, PATIENCE, ROUND_STEPS, ROWS, RATE = (
+    30,
+    5,
+    10,
+    256,
+    3e-3,
+)  # a round is an epoch, or ROUND_STEPS where that is more
 WATCHED = 0.15  # of the rows the network learns from: they pick its best round
 
 
@@ -115,7 +121,7 @@ def network(
     model = nn.Sequential(
         nn.Linear(x.shape[1], HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, count)
     )
-    adam = torch.optim.Adam(model.parameters(), lr=RATE, weight_decay=1e-4)
+    adam = torch.optim.Adam(model.parameters(), lr=RATE, weight_decay=1e-4, fused=True)
     inputs, targets = torch.from_numpy(np.ascontiguousarray(x, dtype=np.float32)), torch.from_numpy(groups)
     weight = torch.ones(len(x)) if weights is None else torch.from_numpy(weights)
 
@@ -126,9 +132,10 @@ def network(
     order = rng.permutation(len(x))
     watched, learned = np.split(order, [max(1, int(WATCHED * len(x)))])
     steps = batches(learned, min(ROWS, len(learned)), rng)
-    best, kept = float("inf"), model.state_dict()
+    round_steps = max(ROUND_STEPS, len(learned) // ROWS)
+    best, kept, late = float("inf"), model.state_dict(), 0
     for _ in range(ROUNDS):
-        for _, chosen in zip(range(ROUND_STEPS), steps, strict=False):
+        for _, chosen in zip(range(round_steps), steps, strict=False):
             loss = weighted_loss(chosen)
             adam.zero_grad()
             loss.backward()
@@ -136,7 +143,9 @@ def network(
         with torch.no_grad():
             found = float(weighted_loss(watched))
         if found < best:
-            best, kept = found, {name: value.clone() for name, value in model.state_dict().items()}
+            best, kept, late = found, {name: value.clone() for name, value in model.state_dict().items()}, 0
+        elif (late := late + 1) == PATIENCE:
+            break
     model.load_state_dict(kept)
 
     def scores(asked: NDArray[np.float32]) -> NDArray[np.float64]:
