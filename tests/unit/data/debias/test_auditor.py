@@ -40,8 +40,8 @@ def test_a_model_that_has_to_pay_closes_the_gap(audited: bool) -> None:
     auditor = Auditor((2, 2))
     wanted = logits([0.5] * 4 + [0.9, 0.9, 0.5, 0.5])
     free = wanted.clone().requires_grad_()
-    descent = torch.optim.SGD([free], lr=0.2)
-    for _ in range(600):
+    descent = torch.optim.SGD([free], lr=0.4)
+    for _ in range(300):
         cost = (free - wanted).square().sum() / 10
         if audited:
             cost = cost + auditor.charge(free, GROUPS, LABELS)

@@ -6,12 +6,19 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
 
+from data.debias import probe
 from data.debias.probe import fresh_adversary, leak, recall
 
+
+@pytest.fixture(autouse=True)
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "ROUNDS", 10)
+
+
 RNG = np.random.default_rng(0)
-GROUPS = (RNG.random(1_200) < 0.6).astype(np.int64)
-LABELS = RNG.integers(0, 2, 1_200)
-NOISE = RNG.normal(size=(1_200, 4)).astype(np.float32)
+GROUPS = (RNG.random(700) < 0.6).astype(np.int64)
+LABELS = RNG.integers(0, 2, 700)
+NOISE = RNG.normal(size=(700, 4)).astype(np.float32)
 
 
 def with_column(column: np.ndarray) -> np.ndarray:
@@ -21,7 +28,7 @@ def with_column(column: np.ndarray) -> np.ndarray:
 def test_a_group_that_is_not_there_is_not_told() -> None:
     found = leak(NOISE, GROUPS, LABELS)
     assert found.beyond < 0.03 and 0.45 < found.auc < 0.57
-    assert found.majority == pytest.approx(np.bincount(GROUPS).max() / 1_200)
+    assert found.majority == pytest.approx(np.bincount(GROUPS).max() / 700)
 
 
 def test_a_group_that_is_there_is_told() -> None:
@@ -30,8 +37,8 @@ def test_a_group_that_is_there_is_told() -> None:
 
 
 def test_only_the_network_sees_what_is_not_linear() -> None:
-    sign = np.where(RNG.random(1_200) < 0.5, 1.0, -1.0)
-    hidden = np.column_stack([sign, sign * np.where(GROUPS == 1, 1, -1)]) + RNG.normal(scale=0.2, size=(1_200, 2))
+    sign = np.where(RNG.random(700) < 0.5, 1.0, -1.0)
+    hidden = np.column_stack([sign, sign * np.where(GROUPS == 1, 1, -1)]) + RNG.normal(scale=0.2, size=(700, 2))
     found = leak(hidden.astype(np.float32), GROUPS, LABELS)
     assert found.network > 0.95 and found.linear < 0.7
     assert found.accuracy == found.network
@@ -42,7 +49,7 @@ def test_small_differences_are_seen_as_well_as_large_ones() -> None:
 
 
 def test_what_the_label_itself_tells_is_no_leak() -> None:
-    groups = np.where(RNG.random(1_200) < 0.8, LABELS, 1 - LABELS)
+    groups = np.where(RNG.random(700) < 0.8, LABELS, 1 - LABELS)
     found = leak(with_column(LABELS), groups, LABELS)
     assert found.accuracy > found.majority + 0.2
     assert found.without == found.label > 0.75
@@ -62,6 +69,6 @@ def test_recall_counts_groups_and_labels_alike() -> None:
 
 
 def test_a_fresh_adversary_finds_what_is_left_beyond_the_label() -> None:
-    groups = np.where(RNG.random(1_200) < 0.8, LABELS, 1 - LABELS)
+    groups = np.where(RNG.random(700) < 0.8, LABELS, 1 - LABELS)
     assert fresh_adversary(with_column(LABELS), LABELS, groups, (2, 2), 0) < 0.56
     assert fresh_adversary(with_column(groups), LABELS, groups, (2, 2), 0) > 0.95
