@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from compression.quantize import freeze_ranges, prepare, quantize_on
+from compression.cpu import cpu_features, int8_objection
+from compression.quantize import FULL_RANGE, REDUCED_RANGE, freeze_ranges, prepare, quantize_on
 from compression.ranges import calibrate
 from training.checkpoint import Card
 from training.config import LayerShape, ModelConfig
@@ -23,6 +24,8 @@ ENCODER = replace(
     DECODER, norm="layer", norm_place="post", activation="gelu", position="learned", causal=False, bias=True
 )
 MIXED = replace(DECODER, norm="layer", activation="gelu", causal=False, bias=True)
+# As the quantize stage chooses: eight bits saturate on a CPU without VNNI.
+WEIGHT_MAX = REDUCED_RANGE if int8_objection(cpu_features()) else FULL_RANGE
 ARCHITECTURES = {"decoder": DECODER, "encoder": ENCODER, "mixed": MIXED}
 
 
@@ -39,7 +42,7 @@ def classifier(config: ModelConfig = DECODER, classes: int = 2) -> Classifier:
 
 
 def quantized(config: ModelConfig = DECODER) -> Classifier:
-    model = prepare(classifier(config))
+    model = prepare(classifier(config), WEIGHT_MAX)
     ids, mask = batch(16, 24)
     calibrate(model, [(torch.from_numpy(ids), torch.from_numpy(mask))], percentile=100)
     freeze_ranges(model)
@@ -55,7 +58,7 @@ def card(config: ModelConfig = DECODER, quantization: bool = False) -> Card:
         "spam",
         0.5,
         {"max_len": config.max_len, "max_chars": 1000},
-        {"weight_max": 127} if quantization else None,
+        {"weight_max": WEIGHT_MAX} if quantization else None,
     )
 
 
