@@ -106,9 +106,11 @@ class Job:
         weights = alike.astype(np.float64)
         weights[labelled] = bounded(np.exp(ratio[labelled]), config.max_weight)
 
-        report["weights"] = spread(weights[labelled])
         self.compare(before, reference(self.x, self.labels, weights[cases.learn]))
-        return (alike if report["verdict"] == "no gain" else weights.astype(np.float32)), None
+        if report["verdict"] == "no gain":
+            return alike, None
+        report["weights"] = spread(weights[labelled])
+        return weights.astype(np.float32), None
 
     def representation(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         cases, judge = self.cases, self.judge

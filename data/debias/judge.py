@@ -14,7 +14,7 @@ from data.debias import fairness
 from data.debias.cases import Cases
 from data.debias.config import AccuracyBudget, AdversaryCollapsed, BiasRemains, DebiasConfig
 from data.debias.nets import Trained, answer, guess_groups
-from data.debias.probe import Leak, fresh_adversary, leak, recall
+from data.debias.probe import Leak, fresh_adversary, leak, recall, recall_variance
 
 Codes = NDArray[np.int64]
 
@@ -22,7 +22,16 @@ INVERSE_PENALTY = 3.0
 # Above a blind guess. At an equilibrium an adversary and a fresh one differ by 0.01 to 0.03; where one had collapsed,
 # the fresh one reached 0.15 to 0.3.
 BLIND, SEEN = 0.03, 0.08
+CERTAIN = 2.0  # standard errors of the fresh one's recall that come on top, for few records
 EXACT = 1e-9  # a difference of shares that is the bar itself is within it
+
+
+class Seen(NamedTuple):
+    """Recall of groups by an adversary and by a fresh one, and the variance of a blind guess's recall."""
+
+    own: float
+    fresh: float
+    variance: float
 
 
 class Judged(NamedTuple):
@@ -89,19 +98,26 @@ class Judge:
         }
         return found[1]
 
-    def seen(self, net: Trained, x: csr_matrix, labels: Codes, groups: Codes) -> tuple[float, float]:
+    def seen(self, net: Trained, x: csr_matrix, labels: Codes, groups: Codes) -> Seen:
         """Recall of groups on rows that were not learned from, by the net's adversary and by a fresh one."""
         assert net.adversary is not None
         z = answer(net.encoder, x)[0]
         own = recall(guess_groups(net.adversary, z, labels), groups, labels)
-        return own, fresh_adversary(z, labels, groups, self.cases.shape, self.config.seed)
+        fresh = fresh_adversary(z, labels, groups, self.cases.shape, self.config.seed)
+        return Seen(own, fresh, recall_variance(groups, labels))
 
-    def adversary(self, strength: float, seen: Sequence[tuple[float, float]]) -> None:
+    def adversary(self, strength: float, seen: Sequence[Seen]) -> None:
         """Raises AdversaryCollapsed where a fresh adversary sees what the net's own one does not."""
-        own, fresh = (float(value) for value in np.mean(seen, axis=0))
-        chance = 1 / len(self.cases.group_names)
-        self.report["adversary"] = {"strength": strength, "recall": own, "fresh_recall": fresh, "chance": chance}
-        if own <= chance + BLIND and fresh > chance + SEEN:
+        own, fresh, variance = (float(value) for value in np.mean(seen, axis=0))
+        chance, error = 1 / len(self.cases.group_names), float(np.sqrt(variance / len(seen)))
+        self.report["adversary"] = {
+            "strength": strength,
+            "recall": own,
+            "fresh_recall": fresh,
+            "chance": chance,
+            "error": error,
+        }
+        if own <= chance + BLIND and fresh > chance + SEEN + CERTAIN * error:
             self.report["verdict"] = "refused"
             raise AdversaryCollapsed(
                 f"the adversary collapsed: it finds {own:.1%} of each group where a blind guess finds {chance:.1%}, "
@@ -140,6 +156,6 @@ class Judge:
         if gap.low > 0:
             raise BiasRemains(f"{told}: it grows. Change the strength or go on without the level", report)
         if gap.difference >= 0:
-            report["verdict"] = "no gain"
+            report["verdict"], report["reason"] = "no gain", f"{told}: nothing is gained"
         else:
             report["verdict"] = "debiased" if gap.after <= self.config.goal * gap.before else "goal not reached"

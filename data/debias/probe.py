@@ -112,6 +112,18 @@ def recall(guessed: Codes, groups: Codes, labels: Codes) -> float:
     return float(np.mean(shares)) if shares else float("nan")
 
 
+def recall_variance(groups: Codes, labels: Codes) -> float:
+    """Variance of a blind guess's recall: that of the mean of as many shares."""
+    blind = 1 / (int(groups.max()) + 1)
+    found = []
+    for label in np.unique(labels):
+        counts = np.bincount(groups[labels == label])
+        counts = counts[counts > 0]
+        if len(counts) > 1:
+            found.append(blind * (1 - blind) * (1 / counts).sum() / len(counts) ** 2)
+    return float(np.sum(found) / len(found) ** 2) if found else 0.0
+
+
 def network(
     x: NDArray[np.float32], groups: Codes, weights: NDArray[np.float32] | None, count: int, seed: int
 ) -> Callable[[NDArray[np.float32]], NDArray[np.float64]]:

@@ -10,7 +10,7 @@ import pytest
 from data.debias.cases import cases_of
 from data.debias.config import AccuracyBudget, AdversaryCollapsed, BiasRemains, DebiasConfig, DebiasRefused
 from data.debias.fairness import Change
-from data.debias.judge import Judge, Judged
+from data.debias.judge import Judge, Judged, Seen
 from data.debias.probe import Leak
 from data.errors import DaymillError
 from tests.unit.data.debias.made_up import corpus
@@ -58,10 +58,11 @@ def test_a_gap_that_grows_beyond_doubt_is_refused() -> None:
 
 def test_a_collapsed_adversary_is_refused_and_one_that_is_fooled_is_not() -> None:
     with pytest.raises(AdversaryCollapsed, match=r"finds 50\.0%.*fresh one finds 75\.0%") as refused:
-        judge().adversary(10.0, [(0.5, 0.7), (0.5, 0.8)])
+        judge().adversary(10.0, [Seen(0.5, 0.7, 1e-4), Seen(0.5, 0.8, 1e-4)])
     assert refused.value.report["adversary"]["fresh_recall"] == pytest.approx(0.75)
-    judge().adversary(10.0, [(0.52, 0.54)])  # nothing is left to see
-    judge().adversary(10.0, [(0.70, 0.75)])  # it sees what there is
+    judge().adversary(10.0, [Seen(0.52, 0.54, 1e-4)])  # nothing is left to see
+    judge().adversary(10.0, [Seen(0.70, 0.75, 1e-4)])  # it sees what there is
+    judge().adversary(10.0, [Seen(0.50, 0.62, 1e-3)])  # with so few records that may be luck
 
 
 def test_a_representation_that_tells_the_group_is_refused() -> None:

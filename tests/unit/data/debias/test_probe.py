@@ -7,7 +7,7 @@ import pytest
 from scipy.sparse import csr_matrix
 
 from data.debias import probe
-from data.debias.probe import fresh_adversary, leak, recall
+from data.debias.probe import fresh_adversary, leak, recall, recall_variance
 
 
 @pytest.fixture(autouse=True)
@@ -66,6 +66,13 @@ def test_recall_counts_groups_and_labels_alike() -> None:
     assert recall(np.zeros(6, dtype=np.int64), groups, labels) == 0.5, "always the largest group is a blind guess"
     assert recall(groups, groups, labels) == 1
     assert np.isnan(recall(groups[:3], groups[:3], labels[:3]))
+
+
+def test_the_variance_of_recall_is_that_of_blind_guesses() -> None:
+    rng = np.random.default_rng(5)
+    groups, labels = np.array([0] * 60 + [1] * 20 + [0] * 10 + [1] * 30), np.array([0] * 80 + [1] * 40)
+    found = [recall(rng.integers(0, 2, 120), groups, labels) for _ in range(1_500)]
+    assert recall_variance(groups, labels) == pytest.approx(np.var(found), rel=0.15)
 
 
 def test_a_fresh_adversary_finds_what_is_left_beyond_the_label() -> None:
