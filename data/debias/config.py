@@ -37,7 +37,7 @@ class DebiasConfig:
     folds: int = 2  # a record's weight comes from networks that did not see it
     held_out: float = 0.3  # of the records, only to judge by
     max_records: int = 100_000  # that networks are trained on; the others are answered by them
-    threads: int = 1
+    threads: int = 1  # of torch; with more, small networks are no faster and the last bits of the result are others
     seed: int = 0
 
     def __post_init__(self) -> None:
