@@ -101,7 +101,8 @@ class Bias(Params):
     """Debiasing where records have a `group`."""
 
     mode: Literal["off", "weights", "representation"] = Field(description="weights for training, or features")
-    goal: float = Field(ge=0, le=1, description="share of the equal-odds gap that may remain")
+    goal: float = Field(ge=0, le=1, description="share of the equal-odds gap that may remain for `debiased`")
+    strength: float = Field(gt=0, description="of the adversary: times the reversed gradient")
     accuracy_budget: float = Field(ge=0, le=1, description="held-out accuracy that may be lost")
     leak_tolerance: float = Field(ge=0, le=1, description="by which a probe may beat the majority's share")
     max_weight: float = Field(gt=1, description="times the mean")
