@@ -30,7 +30,7 @@ RECORD_SCHEMA = pa.schema(
 KEPT_SCHEMA = RECORD_SCHEMA.append(pa.field("cluster", pa.string())).append(pa.field("weight", pa.float32()))
 
 REPEATED = frozenset(("label", "group", "source", "verdict", "stage", "rule", "note"))
-LONG = frozenset(("text", "extra"))
+SOUGHT = frozenset(("id", "line"))  # by which a reader may skip row groups
 
 GROUP_ROWS = 10_000  # a row group is what a reader holds at once
 GROUP_BYTES = 64 << 20  # ... and a record may have megabytes, so bytes bound it too
@@ -168,9 +168,9 @@ class ShardWriter:
 
 def parquet_writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
     """Writing is the costly half of a data stage: LZ4 takes half the time of zstd's fastest level and half as much more
-    room, and only columns that repeat themselves are worth a dictionary."""
+    room, only columns that repeat themselves are worth a dictionary, and only those that are searched their bounds."""
     repeated = [name for name in schema.names if name in REPEATED]
-    bounded = [name for name in schema.names if name not in LONG]
+    bounded = [name for name in schema.names if name in SOUGHT]
     return pq.ParquetWriter(path, schema, compression="lz4", use_dictionary=repeated, write_statistics=bounded)
 
 

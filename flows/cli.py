@@ -70,7 +70,9 @@ def parser() -> argparse.ArgumentParser:
     sub.add_argument(
         "--until", default=LAST, metavar="STAGE", choices=until, help="last stage to run (default release)"
     )
-    sub.add_argument("--preset", default="keep", metavar="NAME", help="values written into params.yaml: default, quick")
+    sub.add_argument(
+        "--preset", default="keep", metavar="NAME", help="values written into params.yaml: default, quick, icd10, adult"
+    )
 
     add("plan", plan, "say which stages would run and why; runs nothing")
 
@@ -80,8 +82,10 @@ def parser() -> argparse.ArgumentParser:
 
     sub = add("pairs", pairs, "decide pairs of texts: the same, or different, and why; runs nothing")
     sub.add_argument("file", type=Path, metavar="FILE", help='JSON Lines: {"case": ..., "a": text, "b": text}')
-    sub.add_argument("--threshold", type=float, default=0.8, metavar="T", help="least similarity (default 0.8)")
-    sub.add_argument("--strict", action="store_true", help="a replaced content word keeps texts apart too")
+    help_ = "least similarity (default: clean.similarity of params.yaml, or 0.8)"
+    sub.add_argument("--threshold", type=float, metavar="T", help=help_)
+    help_ = "a replaced content word keeps texts apart too (default: score.near_duplicates of params.yaml)"
+    sub.add_argument("--strict", action="store_true", help=help_)
     sub.add_argument("--json", action="store_true", help="one JSON line a pair")
 
     sub = add("sample", lambda _: 2, "get records to try the pipeline with")
@@ -176,12 +180,16 @@ def check(arguments: argparse.Namespace) -> int:
 
 
 def pairs(arguments: argparse.Namespace) -> int:
-    from data.dedup.pairs import Answer, bad_lines, decide_file, render_table
-    from data.dedup.protect import ProtectConfig, Protector
+    from data.dedup.pairs import THRESHOLD, Answer, bad_lines, decide_file, render_table
+    from data.dedup.protect import Protector, protect_config
 
-    protector = Protector(ProtectConfig(substitution="strict" if arguments.strict else "content"))
+    knobs = dict(section("score").get("near_duplicates") or {})
+    protector = Protector(protect_config(knobs | ({"substitution": "strict"} if arguments.strict else {})))
+    threshold = arguments.threshold
+    if threshold is None:
+        threshold = section("clean").get("similarity", THRESHOLD)
     answers, refused = [], []
-    for decided in decide_file(arguments.file, protector, arguments.threshold):
+    for decided in decide_file(arguments.file, protector, threshold):
         if not isinstance(decided, Answer):
             refused.append(decided)
         elif arguments.json:
@@ -197,14 +205,20 @@ def pairs(arguments: argparse.Namespace) -> int:
 
 def field_names() -> dict[str, Any] | None:
     """The checkout's mapping of field names, so that a file is decided as ingest would; outside of one, our own."""
+    fields = section("ingest").get("fields")
+    return dict(fields) if fields else None
+
+
+def section(name: str) -> dict[str, Any]:
+    """A section of the checkout's params.yaml; empty outside of one."""
     from flows.settings import find_root
     from tasks.params import plain, read
 
     try:
         params = find_root() / "params.yaml"
     except DaymillError:
-        return None
-    return dict(plain(read(params).get("ingest", {}).get("fields") or {}))
+        return {}
+    return dict(plain(read(params).get(name) or {}))
 
 
 def sample_spam(arguments: argparse.Namespace) -> int:
@@ -226,7 +240,7 @@ def sample_adult(arguments: argparse.Namespace) -> int:
     out = arguments.out or root / "input" / "adult"
     with progress("sample", PEOPLE, "people") as moved:
         made = make_adult(out, root / ".cache" / "samples", moved)
-    return tell_sample(out, made)
+    return tell_sample(out, made, "adult")
 
 
 def sample_synthetic(arguments: argparse.Namespace) -> int:
@@ -246,13 +260,13 @@ def sample_icd10(arguments: argparse.Namespace) -> int:
     out = arguments.out or find_root() / "input" / "icd10"
     with progress("sample", DIAGNOSES, "diagnoses") as moved:
         made = make_icd10(out, moved)
-    return tell_sample(out, made)
+    return tell_sample(out, made, "icd10")
 
 
-def tell_sample(out: Path, made: Mapping[str, object]) -> int:
+def tell_sample(out: Path, made: Mapping[str, object], preset: str = "") -> int:
     print("  ".join(f"{name} {count}" for name, count in made.items() if isinstance(count, int)))
     place = os.path.relpath(out)
-    print(f"{place} is ready; to run it: daymill run --data {place}")
+    print(f"{place} is ready; to run it: daymill run --data {place}{f' --preset {preset}' if preset else ''}")
     return 0
 
 

@@ -19,7 +19,7 @@ from data.dedup.bands import Plan
 from data.dedup.config import FindConfig
 from data.dedup.find import Found, find
 from data.dedup.items import KINDS
-from data.dedup.protect import ProtectConfig, Protector
+from data.dedup.protect import Protector, protect_config
 from data.engine import meet_of
 from data.judgments import examples
 from data.quality.label_errors import SCHEMA as DOUBTS
@@ -37,6 +37,7 @@ from tasks.stage import Context, Result, run
 RECORDS = Path("artifacts/ingest/records")
 OUT = Path("artifacts/score")
 CHARS_A_WORD = 6  # the space behind it counted
+LENGTH_RULES = frozenset(("min_chars", "max_chars", "min_words"))
 EXPECTED_SHARE = 0.1  # of the records have a near duplicate: what the plan of the search assumes
 
 
@@ -51,7 +52,7 @@ class NearDuplicates(Params):
     protect: tuple[str, ...] = Field(description=f"differences that forbid a merge, of {', '.join(KINDS)}")
     protect_words: tuple[str, ...] = Field(description="your own words")
     protect_patterns: tuple[str, ...] = Field(description="your own regular expressions")
-    substitution: Literal["content", "strict"] = Field(description="strict: any replaced content word forbids a merge")
+    substitution: Literal["content", "strict", "exact"] = Field(description="which changed words forbid a merge")
     markup: Literal["ignore", "protect"] = Field(description="numbers inside tags: sizes, colors")
     addresses: Literal["ignore", "protect"] = Field(description="numbers inside web and mail addresses")
     codes: Literal["ignore", "protect"] = Field(description="mixed letters and digits: order and payment ids")
@@ -92,7 +93,8 @@ class Score(Params):
 def main(params: Score, ctx: Context) -> Result:
     rows = count_rows(RECORDS)
     passes = 5 if params.near_duplicates.simhash else 4
-    with ctx.progress(passes * rows, unit="records") as bar, engine() as machines:
+    judged = min(rows, params.labels.rows) if params.labels.folds else 0
+    with ctx.progress(passes * rows + judged, unit="records") as bar, engine() as machines:
         shards = measure(RECORDS, ctx.work, machines, bar.advance)
         measured = read_measured([out for _, out in shards])
         facts = Facts.of(measured, labels_of(RECORDS))
@@ -105,7 +107,7 @@ def main(params: Score, ctx: Context) -> Result:
         found = near_pairs(params.near_duplicates, facts, machines, ctx.work / "near", bar.advance)
         with ctx.out(OUT / "pairs.parquet") as path:
             pq.write_table(found.table, path, compression="zstd")
-        doubts = doubtful_labels(params, facts)
+        doubts = doubtful_labels(params, facts, bar.advance)
         with ctx.out(OUT / "labels.parquet") as path:
             pq.write_table(doubts, path, compression="zstd")
     report = {"learned": learned, "near_duplicates": found.report, "doubtful_labels": doubts.num_rows}
@@ -124,11 +126,14 @@ def learn(params: Score, facts: Facts, measured: pa.Table) -> tuple[QualityModel
     if told_good and told_bad:  # then every example is believed
         model = train_quality(told_good.texts, told_bad.texts, params.seed)
         return model, {"good": len(told_good.texts), "bad": len(told_bad.texts), **model.validation}
-    broken, _ = decide(measured, rules_of(QualityConfig()))
+    rules = rules_of(QualityConfig())
+    broken, _ = decide(measured, rules)
     something = facts.keys != b""
+    # A short text is not wanted, which its rule says; that it is noise the model would say of the longer ones too.
+    about_length = [at for at, rule in enumerate(rules) if rule.rule in LENGTH_RULES]
     good, refused = (
         texts_at(RECORDS, chosen_by_content(facts.digests, something & asked, params.learned.rows))
-        for asked in (broken < 0, broken >= 0)
+        for asked in (broken < 0, (broken >= 0) & ~np.isin(broken, about_length))
     )
     known = weak_examples(told_good.texts if told_good else good, told_bad.texts if told_bad else refused, params.seed)
     if min(len(known.good), len(known.bad)) < LEAST_EXAMPLES:
@@ -144,8 +149,7 @@ def labels_of(records: Path) -> list[str | None]:
 
 def near_pairs(params: NearDuplicates, facts: Facts, machines: Engine, work: Path, advance: Any) -> Found:
     """The verified pairs, after a word on what the search will do and take."""
-    knobs = {name: getattr(params, name) for name in ("substitution", "markup", "addresses", "codes", "footers")}
-    protect = Protector(ProtectConfig(params.protect, params.protect_words, params.protect_patterns, **knobs))
+    protect = Protector(protect_config(params.model_dump()))
     config = FindConfig(params.jaccard, params.recall, params.floor, params.max_bucket, simhash=params.simhash)
     words = float(facts.lengths.mean()) / CHARS_A_WORD if len(facts) else 0.0
     workers = getattr(machines, "workers", 1)
@@ -154,14 +158,14 @@ def near_pairs(params: NearDuplicates, facts: Facts, machines: Engine, work: Pat
     return find(shard_files(RECORDS), config, machines, work, protect, advance, meet_of(machines))
 
 
-def doubtful_labels(params: Score, facts: Facts) -> pa.Table:
+def doubtful_labels(params: Score, facts: Facts, advance: Any) -> pa.Table:
     """Labels that look wrong; which records are looked at follows from content."""
     if params.labels.folds == 0:
         return DOUBTS.empty_table()
     labelled = np.array([label is not None for label in facts.labels], dtype=np.bool_)
     rows = chosen_by_content(facts.digests, labelled, params.labels.rows)
     labels, ids = ([of[row] for row in rows.tolist()] for of in (facts.labels, facts.ids))
-    return find_label_errors(texts_at(RECORDS, rows), labels, ids, params.seed, params.labels.folds)
+    return find_label_errors(texts_at(RECORDS, rows), labels, ids, params.seed, params.labels.folds, advance)
 
 
 if __name__ == "__main__":

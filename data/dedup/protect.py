@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Literal
+from typing import Any, Literal
 
 from data.dedup.chunks import HAS_UNSPACED
 from data.dedup.items import KINDS, Item, Reader
 from data.dedup.patterns import checked_words, compile_patterns
 from data.dedup.sentences import reordered
-from data.dedup.substitution import substituted
+from data.dedup.substitution import other_words, substituted
 from data.errors import DaymillError
 from data.text import normalize
 
@@ -32,7 +32,8 @@ class ProtectConfig:
     """What must not differ between texts that merge. Raises DaymillError for unknown kinds and bad patterns.
 
     `words` and `patterns` (regular expressions) are the user's own; both are matched without regard to case, on the
-    text as `data.text.normalize` leaves it. `substitution: strict` also protects every replaced content word.
+    text as `data.text.normalize` leaves it. `substitution: strict` also protects every replaced content word, and
+    `exact` every added and removed one too.
 
     Some numbers and negations state nothing, so by default they keep no copies apart: `addresses` (URLs, mail addresses
     and message ids: what differs there is a tracking id, and two copies of one newsletter are copies), `markup` (HTML
@@ -44,7 +45,7 @@ class ProtectConfig:
     kinds: tuple[str, ...] = KINDS
     words: tuple[str, ...] = ()
     patterns: tuple[str, ...] = ()
-    substitution: Literal["content", "strict"] = "content"
+    substitution: Literal["content", "strict", "exact"] = "content"
     markup: Literal["ignore", "protect"] = "ignore"
     addresses: Literal["ignore", "protect"] = "ignore"
     codes: Literal["ignore", "protect"] = "protect"
@@ -55,11 +56,23 @@ class ProtectConfig:
             if kind not in KINDS:
                 raise DaymillError(f"protect.kinds: {kind!r} is no kind; expected some of {', '.join(KINDS)}")
         choices = dict.fromkeys(("markup", "addresses", "codes", "footers"), ("ignore", "protect"))
-        for name, allowed in {"substitution": ("content", "strict"), **choices}.items():
+        for name, allowed in {"substitution": ("content", "strict", "exact"), **choices}.items():
             if getattr(self, name) not in allowed:
-                raise DaymillError(f"protect.{name} is {getattr(self, name)!r}; expected {' or '.join(allowed)}")
+                raise DaymillError(
+                    f"protect.{name} is {getattr(self, name)!r}; expected {', '.join(allowed[:-1])} or {allowed[-1]}"
+                )
         checked_words(self.words)
         compile_patterns(self.patterns)
+
+
+def protect_config(knobs: Mapping[str, Any]) -> ProtectConfig:
+    """What `score.near_duplicates` of params.yaml says about protection; its other knobs are passed over."""
+    lists = {"protect": "kinds", "protect_words": "words", "protect_patterns": "patterns"}
+    said: dict[str, Any] = {field: tuple(knobs[name]) for name, field in lists.items() if name in knobs}
+    for name in ("substitution", "markup", "addresses", "codes", "footers"):
+        if name in knobs:
+            said[name] = knobs[name]
+    return ProtectConfig(**said)
 
 
 class Protector:
@@ -87,7 +100,7 @@ class Protector:
     @property
     def pairwise(self) -> bool:
         """Whether the fingerprint does not say everything, so that `veto` must be asked for each pair."""
-        return self.config.substitution == "strict"
+        return self.config.substitution != "content"
 
     def items(self, text: str) -> list[Item]:
         """The protected items (kind, canonical value) in the order of the text; what patterns match comes behind."""
@@ -110,8 +123,9 @@ class Protector:
         kind = difference(left, right)
         if kind is not None and sorted(left) == sorted(right):
             kind = None if reordered(normalize(a), normalize(b), lambda text: bool(self.items(text))) else kind
-        if kind is None and self.pairwise and substituted(normalize(a), normalize(b)):
-            return "substitution"
+        if kind is None and self.pairwise:
+            differ = substituted if self.config.substitution == "strict" else other_words
+            return "substitution" if differ(normalize(a), normalize(b)) else None
         return kind
 
 

