@@ -103,17 +103,19 @@ def groups(facts: Facts, of: Sequence[str | None], keeps: NDArray[np.bool_]) -> 
 
 
 def noise(quality: pa.ChunkedArray, keeps: NDArray[np.bool_], bad_share: float | None) -> dict[str, Any] | None:
-    """The share of noise before and after, as the learned model sees it; None without a model.
+    """The share of noise before and after, as the learned model sees it; None without a model
+    and where every text that is kept is too short for it.
 
     Its probabilities hold for the mix of its examples, `bad_share` of which were bad; the share in other records
     follows from theirs by expectation maximization (Saerens et al. 2002).
     """
-    if bad_share is None or quality.null_count == len(quality):
-        return None
     bad = 1 - quality.to_numpy().astype(np.float64)
+    judged = ~np.isnan(bad)
+    if bad_share is None or not (judged & keeps).any():
+        return None
     return {
-        "before": round(prevalence(bad, bad_share), 4),
-        "after": round(prevalence(bad[keeps], bad_share), 4),
+        "before": round(prevalence(bad[judged], bad_share), 4),
+        "after": round(prevalence(bad[judged & keeps], bad_share), 4),
         "how": "by the learned model, its probabilities corrected for the share of noise in its examples; it knows "
         "kinds of noise, not wrong labels",
     }

@@ -87,7 +87,8 @@ def write_whole(tables: Iterable[pa.Table], out: Path, schema: pa.Schema) -> int
 
 
 def rate_shard(task: RateTask) -> int:
-    """Add the learned quality of each text to a measured shard: the columns SCORED; null without a model."""
+    """Add the learned quality of each text to a measured shard: the columns SCORED; null without a model
+    and for a text that is too short to judge."""
     table = pq.read_table(task.measured)
     if task.model is None:
         column = pa.nulls(table.num_rows, QUALITY.type)
@@ -96,7 +97,7 @@ def rate_shard(task: RateTask) -> int:
         for _, texts in texts_of(task.shard):
             rates.append(learned.score(texts, table.select(MEASURES.names).slice(first, len(texts))))
             first += len(texts)
-        column = pa.array(np.concatenate(rates), QUALITY.type)
+        column = pa.array(np.concatenate(rates), QUALITY.type, from_pandas=True)  # NaN: not judged
     return write_whole([table.append_column(QUALITY, column)], task.out, SCORED)
 
 

@@ -28,6 +28,7 @@ from data.text import normalize
 
 VERSION = 1  # of the files, the items' numbers and the measures' meaning
 FOLDS = 5
+JUDGED_FROM = 5  # words; a third of sound diagnoses of two words would be refused: too little to tell by
 LEAST_EXAMPLES = 20  # good, and bad
 BATCH = 1_000  # texts
 # Good examples that were only not refused by rules hold noise of unknown kinds. They are learned from with a strong
@@ -59,18 +60,23 @@ class QualityModel:
     validation: dict[str, Any]
 
     def score(self, texts: Sequence[str], measures: pa.Table | None = None) -> NDArray[np.float32]:
-        """Probability of each text to be a good one, float32; `measures` (of measure_batch) saves measuring again."""
+        """Probability of each text to be a good one, float32; NaN for a text of fewer than five words.
+
+        `measures` (of measure_batch) saves measuring again.
+        """
         margins = np.zeros(len(texts), np.float32)
+        words = np.zeros(len(texts), np.int64)
         for start in range(0, len(texts), BATCH):
             some = texts[start : start + BATCH]
-            known = numeric(measure_batch(some) if measures is None else measures.slice(start, BATCH))
+            measured = measure_batch(some) if measures is None else measures.slice(start, BATCH)
+            known, words[start : start + BATCH] = numeric(measured), measured["words"].to_numpy()
             fold = np.array([fold_of(text, self.seed) for text in some])
             for part in range(FOLDS):
                 at = np.flatnonzero(fold == part)
                 looked = looks(batch_of([some[one] for one in at.tolist()]), self.shares[part], self.weights[part])
                 binned = self.bins.add_up(np.hstack([known[at], looked[:, :-1]]), self.offsets[part])
                 margins[start + at] = binned + looked[:, -1] + np.float32(self.intercepts[part])
-        return self.calibration.probability(margins).astype(np.float32)
+        return np.where(words < JUDGED_FROM, np.nan, self.calibration.probability(margins)).astype(np.float32)
 
     def save(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
