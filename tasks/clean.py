@@ -64,7 +64,7 @@ def main(params: Clean, ctx: Context) -> Result:
             kept = write_kept(read_shards(RECORDS), facts, found, writer, book, bar.advance)
         counts = check_conservation(len(facts), ledger)
         # records that fail their expectations are never published; the page that shows why is
-        checks += validate(kept_frame(kept, measures, found), after)
+        checks += validate(kept_frame(kept, measures, found, params.on_label_conflict == "keep_all"), after)
         shown = {"kept": counts["kept"], "dropped": counts["dropped"]}
         publish_docs(ctx, docs_page(checks, shown, found.dropped_by_rule(), profile(kept, found), learned()))
         refuse_failures(checks, OUT / "docs/index.html")
@@ -122,10 +122,14 @@ def input_frame(records: pa.Table, measures: pa.Table) -> Any:
     return as_frame(columns | {"language": measures["language"].to_pylist()})
 
 
-def kept_frame(kept: Kept, measures: pa.Table, found: Decisions) -> Any:
+def kept_frame(kept: Kept, measures: pa.Table, found: Decisions, one_a_label: bool) -> Any:
+    """What the suites look at; `one_a_label`: equal texts may stand once for each label, so `content` has it too."""
     stays = measures.filter(pa.array(found.keeps()))
     columns = {name: kept.columns[name] for name in (*FIELDS, "chars")}
-    return as_frame(columns | {"content": contents(stays), "language": stays["language"].to_pylist()})
+    content = contents(stays)
+    if one_a_label:
+        content = [f"{key} {label}" if key else "" for key, label in zip(content, kept.columns["label"], strict=True)]
+    return as_frame(columns | {"content": content, "language": stays["language"].to_pylist()})
 
 
 def contents(measures: pa.Table) -> list[str]:

@@ -120,6 +120,16 @@ def test_every_record_is_decided_once_with_its_reason(tmp_path: Path) -> None:
     assert {row["id"] for row in kept} == {row_id for row_id, row in ledger.items() if row["verdict"] != "dropped"}
 
 
+def test_keep_all_keeps_one_a_label_and_the_shipped_suite_holds(tmp_path: Path) -> None:
+    rows = messy()
+    write_records([*rows, note(206, text=rows[9]["text"], label=rows[9]["label"])])
+    result = run_clean(tmp_path, (str(SUITES / "records.json"),), on_label_conflict="keep_all")
+    kept = {row["id"]: row["label"] for row in read_table("artifacts/clean/records").to_pylist()}
+    same = [kept[row_id] for row_id in ("n9", "n205", "n206") if row_id in kept]
+    assert sorted(same) == ["ham", "spam"]
+    assert result.metrics["dropped_by_rule"]["exact_duplicate"] == 3
+
+
 def test_a_contradicted_label_is_removed_and_the_ledger_says_repaired(tmp_path: Path) -> None:
     write_records(messy())
     run_clean(tmp_path)
