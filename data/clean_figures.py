@@ -25,8 +25,11 @@ REVIEW = ("reviewed",)
 DOMAIN = ("domain",)
 
 
-def levels(ingest_ledger: Path, decisions: Decisions) -> list[dict[str, Any]]:
-    """Records in and kept by each level, with what it dropped by rule."""
+def levels(ingest_ledger: Path, decisions: Decisions, more: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Records in and kept by each level, with what it dropped by rule and, from its own report, why it did what it did.
+
+    Bias drops no record: it is among the levels where it ran, since it weighs them.
+    """
     table = read_ledger(ingest_ledger, ["verdict", "rule"])
     refused = table.filter(pc.equal(table["verdict"], "quarantined"))
     rules = Counter(refused["rule"].to_pylist())
@@ -35,12 +38,20 @@ def levels(ingest_ledger: Path, decisions: Decisions) -> list[dict[str, Any]]:
     quality = {rule: n for rule, n in dropped.items() if rule not in (*REDUNDANCY, *DOMAIN)}
     steps.append(("quality", Counter(quality)))
     steps.append(("redundancy", Counter({rule: n for rule, n in dropped.items() if rule in REDUNDANCY})))
+    if more.get("bias"):
+        steps.append(("bias", Counter()))
     steps.append(("domain", Counter({rule: n for rule, n in dropped.items() if rule in DOMAIN})))
     found, left = [], table.num_rows
     for name, gone in steps:
         kept = left - gone.total()
         found.append(
-            {"name": name, "in": left, "kept": kept, "dropped_by_rule": dict(sorted(gone.items())), "note": ""}
+            {
+                "name": name,
+                "in": left,
+                "kept": kept,
+                "dropped_by_rule": dict(sorted(gone.items())),
+                "note": str((more.get(name) or {}).get("reason") or ""),
+            }
         )
         left = kept
     return found
@@ -156,7 +167,7 @@ def figures(
     """All of it, as `data.clean_report.page` wants it; `more` has the levels' own reports."""
     keeps = decisions.keeps()
     return {
-        "levels": levels(ingest_ledger, decisions),
+        "levels": levels(ingest_ledger, decisions, more),
         "sources": sources(source, keeps),
         "histograms": histograms(measures, rules),
         "clusters": largest_clusters(facts, decisions),

@@ -37,8 +37,17 @@ REPORT: dict[str, Any] = {
         for n in range(14)
     ],
     "pairs": {"verified": 4321, "merged": 321, "vetoed": {"number": 3000, "negation": 1000}},
-    "groups": [{"group": "a", "records": 400, "kept": 300, "positive_share": 0.125, "mean_weight": 1.5}],
-    "bias": {"accuracy": {"before": 0.851, "after": 0.845}, "collapsed": False},
+    "groups": [
+        {"group": "a", "records": 400, "kept": 300, "label_shares": {"x": 0.125, "y": 0.875}, "mean_weight": 1.5}
+    ],
+    "bias": {
+        "mode": "weights",
+        "verdict": "debiased",
+        "reason": "the gap shrank",
+        "equal_odds": {"before": 0.125, "after": 0.03, "low": -0.14, "high": -0.02, "goal": 0.5},
+        "accuracy": {"before": 0.851, "after": 0.845, "budget": 0.015},
+        "groups": {"a": {"labels": {"x": 35}, "before": {"x": {"recall": 0.5}}, "after": {"x": {"recall": 0.625}}}},
+    },
     "domain": {
         "method": "ngram",
         "on": False,
@@ -100,7 +109,7 @@ def test_every_count_is_on_the_page() -> None:
     for shown in (
         *("10,000,000", "8,999,999", "90.00%", "1,000,000", "min_chars", "encoding", "a word"),
         *("mails/a.jsonl", "94.44%", "at least 10", "4,321", "321", "number", "negation"),
-        *("0.812", "12.50%", "mean weight", "accuracy · before", "0.851", "The level is", "off", "-0.05"),
+        *("0.812", "12.50%", "mean weight", "label x", "accuracy · before", "0.851", "The level is", "off", "-0.05"),
         *("23.00%", "1.75%", "by the model", "77", "23 % to 4 %", "not measured"),
     ):
         assert shown in text, shown
