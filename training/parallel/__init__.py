@@ -1,0 +1,1 @@
+"""Training over several processes: who computes what, and what they tell each other."""
