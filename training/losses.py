@@ -58,8 +58,18 @@ class LinearCrossEntropy(torch.autograd.Function):
 def next_token_loss_sum(hidden: Tensor, weight_VD: Tensor, targets: Tensor) -> Tensor:
     """Summed cross-entropy of hidden [B, T, D] against targets [B, T], through the tied embedding.
 
-    Most places with target IGNORE are left out before the vocabulary product; what is kept is a multiple of STRIDE,
-    since blocks of ever new sizes would fragment the memory. Without any real target the sum is 0.
+    Without any real target the sum is 0.
+    """
+    flat_hidden, flat_targets = real_places(hidden, targets)
+    # Autocast is off inside: the function chooses its own dtypes.
+    with torch.autocast("cpu", enabled=False):
+        return LinearCrossEntropy.apply(flat_hidden, weight_VD, flat_targets, torch.is_grad_enabled())
+
+
+def real_places(hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Hidden states [N, D] and targets [N] of [B, T] places, most of those with target IGNORE left out.
+
+    What is kept is a multiple of STRIDE, since blocks of ever new sizes would fragment the memory.
     """
     flat_hidden, flat_targets = hidden.flatten(0, 1), targets.flatten()
     ignored = flat_targets == IGNORE
@@ -67,9 +77,7 @@ def next_token_loss_sum(hidden: Tensor, weight_VD: Tensor, targets: Tensor) -> T
     if kept < len(ignored):
         where = torch.argsort(ignored.to(torch.uint8), stable=True)[:kept].sort().values
         flat_hidden, flat_targets = flat_hidden[where], flat_targets[where]
-    # Autocast is off inside: the function chooses its own dtypes.
-    with torch.autocast("cpu", enabled=False):
-        return LinearCrossEntropy.apply(flat_hidden, weight_VD, flat_targets, torch.is_grad_enabled())
+    return flat_hidden, flat_targets
 
 
 def label_loss_sum(

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from training.config import LayerShape, ModelConfig
+from training.losses import next_token_loss_sum
 
 MASKED = -1e9  # finite, so that a row without any visible key gives numbers instead of NaN
 
@@ -135,19 +136,43 @@ class Transformer(nn.Module):
         `mask` is 1 for real tokens (keys elsewhere are invisible); `docs` numbers the documents of a packed row, and
         no token sees another document; `positions` restart with each document where given, else count from 0.
         """
-        x = self.embed(ids_BT)
         if positions_BT is None:
             positions_BT = torch.arange(ids_BT.shape[1], device=ids_BT.device)[None]
+        x = self.embedded(ids_BT, positions_BT)
+        surroundings = self.surroundings(ids_BT, mask_BT, docs_BT, positions_BT, x.dtype)
+        for block in self.blocks:
+            x = block(x, *surroundings)
+        return self.norm(x)
+
+    def embedded(self, ids_BT: Tensor, positions_BT: Tensor) -> Tensor:
+        """What the first block reads [B, T, D]."""
+        x = self.embed(ids_BT)
         if self.position is not None:
             x = x + self.position(positions_BT)
-        x = self.drop(self.embed_norm(x).to(compute_dtype(x)))
+        return self.drop(self.embed_norm(x).to(compute_dtype(x)))
+
+    def surroundings(
+        self,
+        ids_BT: Tensor,
+        mask_BT: Tensor | None,
+        docs_BT: Tensor | None,
+        positions_BT: Tensor,
+        dtype: torch.dtype,
+    ) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
+        """What every block needs besides x: the attention bias, and the rotary tables where positions are rotary."""
         rotary = None
         if self.config.position == "rotary":
-            rotary = rotary_tables(positions_BT, self.config.head_dim, self.config.rope_theta, x.dtype)
-        bias = attention_bias(ids_BT.shape[1], self.config.causal, mask_BT, docs_BT, ids_BT.device).to(x.dtype)
-        for block in self.blocks:
-            x = block(x, bias, rotary)
-        return self.norm(x)
+            rotary = rotary_tables(positions_BT, self.config.head_dim, self.config.rope_theta, dtype)
+        bias = attention_bias(ids_BT.shape[1], self.config.causal, mask_BT, docs_BT, ids_BT.device).to(dtype)
+        return bias, rotary
+
+    def forward(self, ids_BT: Tensor, targets_BT: Tensor, docs_BT: Tensor | None = None) -> Tensor:
+        """Summed next-token loss of packed rows; documents do not see each other."""
+        return self.project(self.hidden(ids_BT, None, docs_BT), targets_BT)
+
+    def project(self, hidden_BTD: Tensor, targets_BT: Tensor) -> Tensor:
+        """Summed cross-entropy of hidden states through the tied embedding."""
+        return next_token_loss_sum(hidden_BTD, self.embed.weight, targets_BT)
 
     def lm_logits(self, hidden_BTD: Tensor) -> Tensor:
         """Next-token logits [B, T, V] through the tied embedding."""

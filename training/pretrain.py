@@ -16,7 +16,6 @@ from data.batching import pack_documents
 from data.errors import DaymillError
 from data.tokens import TokenShard
 from training.loader import PackedLoader, TokenBatch, batch_of
-from training.losses import next_token_loss_sum
 from training.memory import keep_freed_memory
 from training.model import Transformer
 from training.optim import make_adamw
@@ -24,6 +23,7 @@ from training.precision import Choice, Kernel, autocast, choose
 from training.schedule import learning_rate
 from training.state import load_state, restore_training, save_state, training_tensors
 from training.step import Trainer
+from training.world import Alone, World
 
 PROBE_ROWS = 2
 
@@ -86,6 +86,72 @@ class Curves(Protocol):
     def log(self, step: int, values: Mapping[str, float]) -> None: ...
 
 
+class Ranks(Protocol):
+    """The ranks of a run, seen from one of them; each calls the same methods in the same order."""
+
+    world: World
+
+    @property
+    def first(self) -> bool:
+        """Whether this rank tells and saves."""
+        ...
+
+    def choice(self, mine: Choice) -> Choice:
+        """What the first rank chose."""
+        ...
+
+    def share(self, batches: list[TokenBatch], seed: int, step: int) -> list[TokenBatch]:
+        """This rank's rows of a step's batches."""
+        ...
+
+    def loss_sum(self, batches: list[TokenBatch], bf16: bool) -> float:
+        """Summed loss of some batches over all ranks; nothing is learned."""
+        ...
+
+    def agreed(self, flag: bool) -> bool:
+        """What the first rank says."""
+        ...
+
+    def tensors(self, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+        """What is to be saved, on the first rank."""
+        ...
+
+    def restore(self, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+        """Go on from what was saved."""
+        ...
+
+
+Spread = Callable[[Transformer, Choice], Ranks]
+
+
+class OneProcess:
+    """A run of one process."""
+
+    first = True
+
+    def __init__(self, model: Transformer) -> None:
+        self.model = model
+        self.world: World = Alone()
+
+    def choice(self, mine: Choice) -> Choice:
+        return mine
+
+    def share(self, batches: list[TokenBatch], seed: int, step: int) -> list[TokenBatch]:  # noqa: ARG002
+        return batches
+
+    def loss_sum(self, batches: list[TokenBatch], bf16: bool) -> float:
+        return sum(token_loss_sum(self.model, batch, bf16).item() for batch in batches)
+
+    def agreed(self, flag: bool) -> bool:
+        return flag
+
+    def tensors(self, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+        return training_tensors(self.model, optimizer)
+
+    def restore(self, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+        restore_training(self.model, optimizer, tensors)
+
+
 def pretrain(
     model: Transformer,
     train: TokenShard,
@@ -96,26 +162,32 @@ def pretrain(
     progress: Bar | None = None,
     curves: Curves | None = None,
     on_step: Callable[[int], None] | None = None,
+    spread: Spread | None = None,
 ) -> Progressed:
     """Train in place and return what was done; `state` is where a killed run left off, and where this one saves.
 
-    Raises DaymillError for a state of another model and for twenty non-finite steps in a row.
+    `spread` makes of the model this rank's part of it, once precision and kernel are chosen; without it one process
+    trains alone. All ranks read the same state, the first one writes it, and no layout is bound to it. Raises
+    DaymillError for a state of another model and for twenty non-finite steps in a row.
     """
     keep_freed_memory()
     torch.manual_seed(config.seed)
-    trainer = Trainer(model, make_adamw(model, config.weight_decay), config.clip)
     loader = PackedLoader(train, config.length, config.rows, config.seed)
     done = Progressed()
     saved = load_state(state)
     if saved is not None:
         tensors, meta = saved
         done = Progressed(**meta | {"points": [(step, values) for step, values in meta["points"]]})
-        restore_training(model, trainer.optimizer, tensors)
         loader.seek(done.position)
         choice = Choice(**done.choice)
     else:
         choice = probe(model, batch_of(loader.packed, 0, PROBE_ROWS), config)
-        done.choice = asdict(choice)
+    ranks = spread(model, choice) if spread is not None else OneProcess(model)
+    choice = ranks.choice(choice)
+    done.choice = asdict(choice)
+    trainer = Trainer(model, make_adamw(model, config.weight_decay), config.clip, ranks.world)
+    if saved is not None:
+        ranks.restore(trainer.optimizer, tensors)
     model.set_attention(choice.attention)
     if progress is not None and done.tokens:
         progress.advance(done.tokens)
@@ -133,7 +205,7 @@ def pretrain(
         if on_step is not None:
             on_step(done.step)
         start = time.perf_counter()
-        batches = [loader.next() for _ in range(config.accumulate)]
+        batches = ranks.share([loader.next() for _ in range(config.accumulate)], config.seed, done.step)
         rate = learning_rate(done.step, config.steps, config.lr, round(config.warmup * config.steps), config.floor)
         report = trainer.step(batches, loss_sum, lambda batch: batch.tokens, rate)
         done.step += 1
@@ -142,15 +214,17 @@ def pretrain(
         done.position = loader.position()
         values = {"train/loss": report.loss, "train/grad_norm": report.grad_norm, "train/lr": rate}
         if done.step in evaluate_at:
-            values["valid/loss"] = validation_loss(model, valid, config, choice.bf16)
+            values["valid/loss"] = validation_loss(model, valid, config, choice.bf16, ranks)
         values["train/tokens_per_s"] = done.tokens_per_s
         done.points.append((done.step, values))
         if curves is not None:
             curves.log(done.step, values)
         if progress is not None:
             progress.advance(int(report.weight), f"loss {report.loss:.3f}")
-        if time.monotonic() - last_save >= config.save_every_s or done.step == config.steps:
-            save_state(state, training_tensors(model, trainer.optimizer), asdict(done))
+        if ranks.agreed(time.monotonic() - last_save >= config.save_every_s or done.step == config.steps):
+            tensors = ranks.tensors(trainer.optimizer)
+            if ranks.first:
+                save_state(state, tensors, asdict(done))
             last_save = time.monotonic()
     model.eval()
     return done
@@ -170,22 +244,24 @@ def probe(model: Transformer, batch: TokenBatch, config: PretrainConfig) -> Choi
 def token_loss_sum(model: Transformer, batch: TokenBatch, bf16: bool) -> Tensor:
     """Summed next-token loss of a batch of packed rows; documents do not see each other."""
     with autocast(bf16):
-        hidden = model.hidden(batch.ids, None, batch.docs)
-        return next_token_loss_sum(hidden, model.embed.weight, batch.targets)
+        summed: Tensor = model(batch.ids, batch.targets, batch.docs)
+        return summed
 
 
-def validation_loss(model: Transformer, shard: TokenShard, config: PretrainConfig, bf16: bool) -> float:
+def validation_loss(
+    model: Transformer, shard: TokenShard, config: PretrainConfig, bf16: bool, ranks: Ranks | None = None
+) -> float:
     """Mean next-token loss: sum over sum, whatever the batches (torchtitan#4167). 0 for an empty shard."""
+    ranks = ranks or OneProcess(model)
     packed = pack_documents(shard, config.length, seed=config.seed)
     rows = len(packed) if not config.valid_tokens else min(len(packed), -(-config.valid_tokens // config.length))
-    total, tokens = 0.0, 0
+    batches = [batch_of(packed, start, min(rows, start + config.rows)) for start in range(0, rows, config.rows)]
     was_training = model.training
     model.eval()
-    with torch.inference_mode():
-        for start in range(0, rows, config.rows):
-            batch = batch_of(packed, start, min(rows, start + config.rows))
-            total += token_loss_sum(model, batch, bf16).item()
-            tokens += batch.tokens
+    total, tokens = 0.0, sum(batch.tokens for batch in batches)
+    with torch.no_grad():
+        for start in range(0, len(batches), config.accumulate):
+            total += ranks.loss_sum(batches[start : start + config.accumulate], bf16)
     model.train(was_training)
     return total / tokens if tokens else 0.0
 

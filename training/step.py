@@ -1,8 +1,8 @@
-"""The one training step: accumulate, clip once, check, update.
+"""The one training step: accumulate, reduce once, clip once, check, update.
 
 The loss of a step is sum over sum: every micro-batch gives the sum of its losses and the weight it counts for, and is
-divided by the weight of the whole step before its backward pass. So K micro-batches give the gradient of the one big
-batch, however unequal they are (transformers#34191).
+divided by the weight of the whole step, over all ranks, before its backward pass; ranks' gradients are added. So K
+micro-batches on N ranks give the gradient of the one big batch, however unequal they are (transformers#34191).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from data.errors import DaymillError
 from training.optim import set_learning_rate
+from training.world import Alone, World
 
 MicroBatch = TypeVar("MicroBatch")
 PATIENCE = 20  # updates skipped in a row before a run is called broken
@@ -37,12 +38,15 @@ class StepReport:
 
 
 class Trainer:
-    """A model, its optimizer, and the order of things in a step (accumulate, clip once, check finite, update)."""
+    """A model, its optimizer, and the order of things in a step (accumulate, reduce once, clip once, check, update)."""
 
-    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, clip: float) -> None:
+    def __init__(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, clip: float, world: World | None = None
+    ) -> None:
         self.model = model
         self.optimizer = optimizer
         self.clip = clip
+        self.world = world or Alone()
         self.skipped = 0  # updates skipped in a row
 
     def step(
@@ -52,21 +56,21 @@ class Trainer:
         weight: Callable[[MicroBatch], float],
         rate: float,
     ) -> StepReport:
-        """One update from micro-batches; a non-finite loss or norm never reaches the optimizer."""
-        total = sum(weight(batch) for batch in micro_batches)
+        """One update from this rank's micro-batches; a non-finite loss or norm never reaches any rank's optimizer.
+
+        The report is of all ranks' micro-batches, and the same on each.
+        """
+        (total,) = self.world.sums([sum(weight(batch) for batch in micro_batches)])
         self.optimizer.zero_grad(set_to_none=True)
-        summed = 0.0
-        for batch in micro_batches:
-            loss = loss_sum(batch)
-            summed += float(loss.detach())
-            if total > 0 and loss.requires_grad:
-                (loss / total).backward()
-        parameters = [p for p in self.model.parameters() if p.grad is not None]
-        norm = float(nn.utils.clip_grad_norm_(parameters, self.clip)) if parameters else 0.0
+        mine = self.world.accumulate(micro_batches, loss_sum, total)
+        self.world.reduce_gradients()
+        (summed,) = self.world.sums([mine])
+        norm = self.world.clip(self.model.parameters(), self.clip)
         updated = total > 0 and math.isfinite(norm) and math.isfinite(summed)
         if updated:
             set_learning_rate(self.optimizer, rate)
             self.optimizer.step()
+        self.world.settle(updated)
         self.skipped = 0 if updated or total == 0 else self.skipped + 1
         if self.skipped >= PATIENCE:
             raise DaymillError(

@@ -1,0 +1,142 @@
+"""Data parallelism: the gradients of one process, one reduction a step, replicas alike to the bit."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.unit.training.parallel import worlds
+from tests.unit.training.parallel.models import batches, tiny
+from training.loader import TokenBatch
+from training.optim import make_adamw
+from training.parallel.blockwise import LargestOfBlock
+from training.parallel.data import DataParallel, share
+from training.pretrain import token_loss_sum
+from training.step import Trainer
+from training.world import Alone
+
+STEPS = 3
+SMALL = 6_000  # bytes of a bucket: several of them
+
+
+def train(rank: int, ranks: int, dtype: torch.dtype, late: bool = False, poison: int = -1) -> dict[str, Any]:
+    """A few steps; the gradients of the last one, all weights, and what the steps reported."""
+    model = tiny(2, seed=0 if rank == 0 else 99, dtype=dtype)  # the first rank's weights are told to the others
+    world = DataParallel(model, bucket_bytes=SMALL) if ranks > 1 else Alone()
+    trainer = Trainer(model, make_adamw(model, 0.1), 1.0, world)
+    reports = []
+    for step in range(STEPS):
+        parts = [share(batch, rank, ranks) for batch in batches(2, 5, seed=step)]
+        if late and rank == 1:
+            parts = parts[:1] if step else []  # a rank may have less to do, or nothing
+
+        def loss_sum(batch: TokenBatch, at: int = step) -> torch.Tensor:
+            summed = token_loss_sum(model, batch, False)
+            return summed * float("nan") if at == poison and rank == 1 else summed
+
+        report = trainer.step(parts, loss_sum, lambda batch: batch.tokens, 1e-3)
+        reports.append([report.loss_sum, report.weight, report.grad_norm, float(report.updated)])
+    reductions = world.reducer.traffic.reductions if isinstance(world, DataParallel) else 0
+    return {
+        "gradients": {name: p.grad for name, p in model.named_parameters()},
+        "weights": dict(model.state_dict()),
+        "reports": reports,
+        "reductions": reductions,
+        "buckets": len(world.reducer.buckets) if isinstance(world, DataParallel) else 0,
+    }
+
+
+def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor], relative: float) -> None:
+    assert a.keys() == b.keys()
+    for name in a:
+        scale = float(b[name].abs().max()) or 1.0
+        assert float((a[name] - b[name]).abs().max()) <= relative * scale, name
+
+
+@pytest.mark.parametrize(("ranks", "dtype", "relative"), [(2, torch.float64, 1e-12), (3, torch.float32, 2e-5)])
+def test_ranks_give_the_gradients_of_one_process(
+    ranks: int, dtype: torch.dtype, relative: float, tmp_path: Path
+) -> None:
+    together = worlds.run(ranks, tmp_path, train, ranks, dtype)
+    alone = train(0, 1, dtype)
+    for mine in together:
+        same(mine["gradients"], alone["gradients"], relative)
+        for ours, theirs in zip(mine["reports"], alone["reports"], strict=True):
+            assert ours == pytest.approx(theirs, rel=relative * 10)
+        assert mine["reductions"] == STEPS and mine["buckets"] > 3
+        for name, weight in mine["weights"].items():
+            assert torch.equal(weight, together[0]["weights"][name]), f"{name}: replicas differ"
+
+
+def test_a_rank_without_rows_and_a_poisoned_rank(tmp_path: Path) -> None:
+    """A rank that has nothing to do waits for nobody; a NaN on one rank reaches no rank's weights."""
+    idle = worlds.run(2, tmp_path / "idle", partial(train, late=True), 2, torch.float32)
+    assert idle[0]["reports"] == idle[1]["reports"]
+    assert all(torch.equal(weight, idle[1]["weights"][name]) for name, weight in idle[0]["weights"].items())
+    ill = worlds.run(2, tmp_path / "ill", partial(train, poison=1), 2, torch.float32)
+    for rank in ill:
+        assert [report[3] for report in rank["reports"]] == [1, 0, 1]
+        assert all(torch.isfinite(weight).all() for weight in rank["weights"].values())
+
+
+def compressed(rank: int, ranks: int, steps: int, warmup: int) -> dict[str, Any]:
+    """Sums of what was reduced and of what there was to reduce, the error memory, and the bytes that were sent."""
+    import torch.distributed as dist
+
+    model = tiny(2)
+    assert dist.group.WORLD is not None
+    exchange = LargestOfBlock(dist.group.WORLD, saved=0.8, warmup=warmup)
+    world = DataParallel(model, exchange=exchange, bucket_bytes=SMALL)
+    given = {name: torch.zeros_like(p) for name, p in model.named_parameters()}
+    reduced = {name: torch.zeros_like(p) for name, p in model.named_parameters()}
+    for step in range(steps):
+        model.zero_grad(set_to_none=True)
+        batch = share(batches(1, 6, seed=step)[0], rank, ranks)
+        (token_loss_sum(model, batch, False) / 50).backward()
+        mine = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+        before = {name: late.clone() for name, late in exchange.memory.items()}
+        world.reduce_gradients()
+        taken = step != 2
+        world.settle(taken)
+        if not taken:  # a skipped step is as if it had not been
+            assert all(torch.equal(late, before[name]) for name, late in exchange.memory.items())
+            continue
+        for name, p in model.named_parameters():
+            assert p.grad is not None
+            given[name] += mine[name]
+            reduced[name] += p.grad
+    traffic = world.reducer.traffic
+    return {
+        "given": given,
+        "reduced": reduced,
+        "late": {name: exchange.memory[name] for name in given} if exchange.memory else {},
+        "sent": traffic.sent,
+        "received": traffic.received,
+        "numel": sum(p.numel() for p in model.parameters()),
+    }
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_compressed_gradients_lose_nothing_and_save_what_they_promise(ranks: int, tmp_path: Path) -> None:
+    steps = 5
+    told = worlds.run(ranks, tmp_path, compressed, ranks, steps, 0)
+    for name in told[0]["given"]:
+        there_was = sum(rank["given"][name] for rank in told)
+        came = told[0]["reduced"][name] + sum(rank["late"][name] for rank in told)
+        assert torch.allclose(came, there_was, atol=1e-5), name
+        assert all(torch.equal(rank["reduced"][name], told[0]["reduced"][name]) for rank in told)
+    dense = 2 * (ranks - 1) / ranks * 4 * told[0]["numel"] * steps
+    for rank in told:
+        assert rank["sent"] <= 0.2 * dense * 1.01 and rank["received"] <= 0.2 * dense * 1.01  # 1 %: the last blocks
+
+
+def test_a_dense_warm_up_remembers_nothing(tmp_path: Path) -> None:
+    told = worlds.run(2, tmp_path, compressed, 2, 2, 9)
+    assert told[0]["late"] == {}
+    for name in told[0]["given"]:
+        there_was = sum(rank["given"][name] for rank in told)
+        assert torch.allclose(told[0]["reduced"][name], there_was, atol=1e-6)

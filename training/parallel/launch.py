@@ -1,0 +1,73 @@
+"""Worker processes started by torchrun: on this machine by ourselves, on several by whoever starts torchrun there.
+
+A worker that dies takes its fellows down, and torchrun starts all of them again, a few times; they go on from the last
+checkpoint. The store of every try has a prefix of its own: what a dead try left in it must not be taken for an answer.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from data.errors import DaymillError
+from data.parent import end_with_parent
+
+RESTARTS = 3
+# torchrun, but one that does not outlive the stage that started it
+TORCHRUN = "from data.parent import end_with_parent as e; e(); from torch.distributed.run import main; main()"
+PATIENCE = timedelta(minutes=30)  # a collective that takes longer is a dead rank
+
+
+def launch(
+    ranks: int, module: str, arguments: Sequence[str], on_line: Callable[[str], None], restarts: int = RESTARTS
+) -> None:
+    """Run `python -m module` on that many ranks of this machine and hand on their lines until all have ended.
+
+    Raises DaymillError with their last lines where they fail more often than `restarts`.
+    """
+    command = [sys.executable, "-c", TORCHRUN, "--standalone", "--nproc-per-node", str(ranks)]
+    command += ["--max-restarts", str(restarts), "--monitor-interval", "0.5", "-m", module, *arguments]
+    threads = str(max(1, (os.cpu_count() or 1) // ranks))
+    environment = os.environ | {"OMP_NUM_THREADS": threads, "PYTHONUNBUFFERED": "1"}
+    last: list[str] = []
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", env=environment
+    ) as process:
+        try:
+            for line in process.stdout or ():
+                last = [*last[-19:], line.rstrip()]
+                on_line(line.rstrip())
+        except BaseException:
+            process.terminate()
+            raise
+    if process.returncode:
+        told = "\n  ".join(last)
+        raise DaymillError(f"{ranks} ranks of {module} ended with {process.returncode}; their last lines:\n  {told}")
+
+
+@contextmanager
+def joined() -> Iterator[None]:
+    """Be one of torchrun's ranks, on gloo, for the time of the block."""
+    end_with_parent()
+    turn, rank, ranks = (os.environ[name] for name in ("TORCHELASTIC_RESTART_COUNT", "RANK", "WORLD_SIZE"))
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    store = dist.TCPStore(host, port, int(ranks), is_master=False, timeout=PATIENCE)
+    dist.init_process_group(
+        "gloo",
+        store=dist.PrefixStore(f"try{turn}", store),
+        rank=int(rank),
+        world_size=int(ranks),
+        timeout=PATIENCE,
+    )
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
