@@ -69,7 +69,7 @@ class LargestOfBlock:
         moved = (self.ranks - 1) * packed.numel()
         traffic.sent += moved
         traffic.received += moved
-        work = dist.all_gather_into_tensor(gathered, packed, group=self.group, async_op=True)
+        work = dist.all_gather_single(gathered, packed, group=self.group, async_op=True)
         return Gathering(work, gathered, packed, len(whole), self.block, self.ranks)
 
     def settle(self, updated: bool) -> None:

@@ -150,7 +150,8 @@ class Pipeline:
         if self.running is None or self.running[0] != (micro_batches, rows):
             check(self.schedule, self.ranks, micro_batches, self.a_rank)
             width = self.model.config.width
-            between = torch.empty(rows, self.tokens_of_rank, width, dtype=self.dtype)
+            # what requires no gradient is sent none
+            between = torch.empty(rows, self.tokens_of_rank, width, dtype=self.dtype, requires_grad=True)
             stages = []
             for index, stage in self.stages.items():
                 source = torch.empty(rows, tokens, dtype=torch.long) if stage.first else between

@@ -249,7 +249,7 @@ def gathered(x: Tensor, group: dist.ProcessGroup) -> Tensor:
     ranks = dist.get_world_size(group)
     mine = x.transpose(0, 1).contiguous()  # collectives go along the first axis
     whole = mine.new_empty(ranks * mine.shape[0], *mine.shape[1:])
-    dist.all_gather_into_tensor(whole, mine, group=group)
+    dist.all_gather_single(whole, mine, group=group)
     return whole.transpose(0, 1)
 
 
@@ -258,7 +258,7 @@ def summed_part(x: Tensor, group: dist.ProcessGroup) -> Tensor:
     ranks = dist.get_world_size(group)
     whole = x.transpose(0, 1).contiguous()
     part = whole.new_empty(whole.shape[0] // ranks, *whole.shape[1:])
-    dist.reduce_scatter_tensor(part, whole, group=group)
+    dist.reduce_scatter_single(part, whole, group=group)
     return part.transpose(0, 1)
 
 
