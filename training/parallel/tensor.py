@@ -250,7 +250,7 @@ def gathered(x: Tensor, group: dist.ProcessGroup) -> Tensor:
     mine = x.transpose(0, 1).contiguous()  # collectives go along the first axis
     whole = mine.new_empty(ranks * mine.shape[0], *mine.shape[1:])
     dist.all_gather_single(whole, mine, group=group)
-    return whole.transpose(0, 1)
+    return whole.transpose(0, 1).contiguous()  # as what pipelines send must be
 
 
 def summed_part(x: Tensor, group: dist.ProcessGroup) -> Tensor:
@@ -259,7 +259,7 @@ def summed_part(x: Tensor, group: dist.ProcessGroup) -> Tensor:
     whole = x.transpose(0, 1).contiguous()
     part = whole.new_empty(whole.shape[0] // ranks, *whole.shape[1:])
     dist.reduce_scatter_single(part, whole, group=group)
-    return part.transpose(0, 1)
+    return part.transpose(0, 1).contiguous()
 
 
 def with_bias(x: Tensor, bias: Tensor | None) -> Tensor:

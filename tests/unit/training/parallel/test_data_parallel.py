@@ -19,6 +19,7 @@ from training.pretrain import token_loss_sum
 from training.step import Trainer
 from training.world import Alone
 
+pytestmark = pytest.mark.slow
 STEPS = 3
 SMALL = 6_000  # bytes of a bucket: several of them
 

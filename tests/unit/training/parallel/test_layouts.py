@@ -99,12 +99,14 @@ def check(layout: Layout, folder: Path, dtype: torch.dtype, relative: float, **m
             assert float((ours[name] - tensor).abs().max()) <= relative * scale, f"{what} of {name}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [{}, {"norm": "layer", "activation": "gelu", "bias": True, "position": "learned"}])
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_tensor_parallel(ranks: int, more: dict[str, Any], tmp_path: Path) -> None:
     check(Layout(tensor=ranks), tmp_path, torch.float64, 1e-10, **more)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("schedule", "ranks", "sizes"),
     [

@@ -1,18 +1,22 @@
-"""Small worlds of real processes on gloo: a test's function runs on every rank, and its answers come back by rank."""
+"""Small worlds of real processes on gloo: a test's function runs on every rank, and its answers come back by rank.
+
+Starting a process costs seconds of imports, so the processes of one world are those of the next ones too; each world
+has a process group of its own. A rank that fails ends all of them, and the next world gets new ones.
+"""
 
 from __future__ import annotations
 
+import atexit
 import traceback
 from collections.abc import Callable
 from datetime import timedelta
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
-
 PATIENCE = timedelta(seconds=120)
+MEMBERS: list[tuple[Any, Connection]] = []  # processes, and our ends of their pipes
 
 
 def run(ranks: int, folder: Path, function: Callable[..., Any], *arguments: Any) -> list[Any]:
@@ -20,20 +24,63 @@ def run(ranks: int, folder: Path, function: Callable[..., Any], *arguments: Any)
 
     It must be a top-level function. An error on any rank is raised here with that rank's traceback.
     """
+    import torch
+
     folder.mkdir(parents=True, exist_ok=True)
-    mp.spawn(member, (ranks, folder, function, arguments), nprocs=ranks)
+    while len(MEMBERS) < ranks:
+        ours, theirs = get_context("spawn").Pipe()
+        process = get_context("spawn").Process(target=member, args=(theirs,), daemon=True)
+        process.start()
+        theirs.close()
+        MEMBERS.append((process, ours))
+    for rank, (_, pipe) in enumerate(MEMBERS[:ranks]):
+        pipe.send((rank, ranks, folder, function, arguments))
+    waiting = {pipe: rank for rank, (_, pipe) in enumerate(MEMBERS[:ranks])}
+    while waiting:
+        for pipe in wait(list(waiting), timeout=PATIENCE.total_seconds()) or [None]:
+            if pipe is None:
+                end()
+                raise AssertionError(f"no answer from the ranks {sorted(waiting.values())}")
+            assert isinstance(pipe, Connection)
+            try:
+                error = pipe.recv()
+            except EOFError:
+                error = "it died"
+            if error:
+                rank = waiting[pipe]
+                end()
+                raise AssertionError(f"rank {rank} of {ranks}:\n{error}")
+            del waiting[pipe]
     return [torch.load(folder / f"answer{rank}.pt", weights_only=True) for rank in range(ranks)]
 
 
-def member(rank: int, ranks: int, folder: Path, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+def member(pipe: Connection) -> None:
+    """A process that is a rank of one world after the other."""
+    import torch
+    import torch.distributed as dist
+
     torch.set_num_threads(1)
-    store = dist.FileStore(str(folder / "store"), ranks)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks, timeout=PATIENCE)
-    try:
-        torch.save(function(rank, *arguments), folder / f"answer{rank}.pt")
-        dist.barrier()
-    except BaseException:
-        print(f"rank {rank}:\n{traceback.format_exc()}", flush=True)
-        raise
-    finally:
-        dist.destroy_process_group()
+    while True:
+        try:
+            rank, ranks, folder, function, arguments = pipe.recv()
+        except EOFError:
+            return
+        try:
+            store = dist.FileStore(str(folder / "store"), ranks)
+            dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks, timeout=PATIENCE)
+            torch.save(function(rank, *arguments), folder / f"answer{rank}.pt")
+            dist.barrier()
+            dist.destroy_process_group()
+            pipe.send("")
+        except BaseException:
+            pipe.send(traceback.format_exc())
+            return
+
+
+@atexit.register
+def end() -> None:
+    while MEMBERS:
+        process, pipe = MEMBERS.pop()
+        pipe.close()
+        process.kill()
+        process.join()
