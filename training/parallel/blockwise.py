@@ -56,7 +56,7 @@ class LargestOfBlock:
         kept = [self.memory.get(name) for name in bucket.names]
         whole = flat + torch.cat(
             [
-                torch.zeros(parameter.numel()) if late is None else late.reshape(-1)
+                flat.new_zeros(parameter.numel()) if late is None else late.reshape(-1)
                 for parameter, late in zip(bucket.parameters, kept, strict=True)
             ]
         )
@@ -70,7 +70,7 @@ class LargestOfBlock:
         traffic.sent += moved
         traffic.received += moved
         work = dist.all_gather_single(gathered, packed, group=self.group, async_op=True)
-        return Gathering(work, gathered, packed, len(whole), self.block, self.ranks)
+        return Gathering(work, gathered, packed, whole.dtype, len(whole), self.block, self.ranks)
 
     def settle(self, updated: bool) -> None:
         if updated:
@@ -109,6 +109,7 @@ class Gathering:
     work: dist.Work | None
     gathered: Tensor
     packed: Tensor  # alive until it was sent
+    dtype: torch.dtype
     numel: int
     block: int
     ranks: int
@@ -117,9 +118,10 @@ class Gathering:
         if self.work is not None:
             self.work.wait()
         blocks = ceil(self.numel / self.block)
-        summed = torch.zeros(blocks, self.block)
+        summed = torch.zeros(blocks, self.block, dtype=self.dtype)
+        split = blocks * summed.element_size()
         for part in self.gathered.view(self.ranks, -1):  # in the order of ranks: the same sums on each
-            values = part[: 4 * blocks].clone().view(torch.float32)
-            places = part[4 * blocks :].long()
+            values = part[:split].clone().view(self.dtype)
+            places = part[split:].long()
             summed.scatter_add_(1, places.unsqueeze(1), values.unsqueeze(1))
         return summed.reshape(-1)[: self.numel]

@@ -1,0 +1,130 @@
+"""Pretraining over ranks: the losses of one process, and a run that goes on where and as it was cut."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+
+from data.tokens import TokenShard
+from tests.unit.training.parallel import worlds
+from training.config import LayerShape, ModelConfig
+from training.model import Transformer
+from training.parallel.blockwise import LargestOfBlock
+from training.parallel.layout import Layout
+from training.parallel.reducer import AllReduce, Exchange
+from training.parallel.run import spread_over
+from training.pretrain import PretrainConfig, Progressed, pretrain
+from training.state import load_state, save_state
+
+pytestmark = pytest.mark.slow
+CONFIG = PretrainConfig(
+    tokens=10 * 6 * 16,
+    length=16,
+    rows=3,
+    accumulate=2,
+    lr=5e-3,
+    evaluations=2,
+    valid_tokens=0,
+    save_every_s=0,
+    bf16=False,
+    attention="plain",
+)
+
+
+class Killed(Exception):
+    pass
+
+
+def shard(seed: int = 0) -> TokenShard:
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(2, 30, 40)
+    tokens = (np.cumsum(rng.random(lengths.sum()) < 0.9) % 40).astype(np.uint16)
+    return TokenShard(tokens, np.concatenate([[0], np.cumsum(lengths)]))
+
+
+def compressing(group: dist.ProcessGroup) -> Exchange:
+    return LargestOfBlock(group, saved=0.8, warmup=2)
+
+
+def run(rank: int, state: Path, layout: Layout, more: dict[str, Any]) -> dict[str, Any]:
+    """A run to its end or to the step `kill_at`; its losses, its weights, and where it ended."""
+    torch.manual_seed(0)
+    shape = ModelConfig(40, 32, (LayerShape(4, 48),) * 4, head_dim=8, max_len=16, dropout=more.get("dropout", 0.0))
+    model = Transformer(shape).to(torch.float64)
+    exchange = compressing if more.get("compress") else AllReduce
+    spread = spread_over(layout, CONFIG.length, CONFIG.accumulate, exchange) if layout.ranks > 1 else None
+
+    def on_step(step: int) -> None:
+        if step == more.get("kill_at"):
+            raise Killed
+
+    config = replace(CONFIG, **more.get("config", {}))
+    done = Progressed()
+    with suppress(Killed):
+        done = pretrain(model, shard(), shard(1), config, state=state, spread=spread, on_step=on_step)
+    return {
+        "losses": [values["train/loss"] for _, values in done.points],
+        "valid": [values["valid/loss"] for _, values in done.points if "valid/loss" in values],
+        "weights": {name: p.detach() for name, p in model.named_parameters()} if not layout.shard else {},
+    }
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [Layout(data=2), Layout(tensor=2, pipeline=2, sizes=(1, 3)), Layout(data=2, tensor=2, shard=True)],
+    ids=["data", "tensor x pipeline", "sharded x tensor"],
+)
+def test_a_run_over_ranks_is_the_run_of_one(layout: Layout, tmp_path: Path) -> None:
+    told = worlds.run(layout.ranks, tmp_path / "world", run, tmp_path / "state", layout, {})
+    alone = run(0, tmp_path / "alone", Layout(), {})
+    assert len(alone["losses"]) == 10 and len(alone["valid"]) == 2
+    for rank in told:
+        assert rank["losses"] == pytest.approx(alone["losses"], rel=1e-8)
+        assert rank["valid"] == pytest.approx(alone["valid"], rel=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("layout", "more"),
+    [
+        (Layout(data=2), {"dropout": 0.2}),
+        (Layout(data=2), {"compress": True}),
+        (Layout(pipeline=2, schedule="zero-bubble", sizes=(3, 1)), {"dropout": 0.2}),
+    ],
+    ids=["data", "compressed", "pipeline"],
+)
+def test_a_cut_run_ends_bit_equal(layout: Layout, more: dict[str, Any], tmp_path: Path) -> None:
+    whole = worlds.run(layout.ranks, tmp_path / "a", run, tmp_path / "whole", layout, more)
+    worlds.run(layout.ranks, tmp_path / "b", run, tmp_path / "state", layout, more | {"kill_at": 6})
+    resumed = worlds.run(layout.ranks, tmp_path / "c", run, tmp_path / "state", layout, more)
+    for ours, theirs in zip(resumed, whole, strict=True):
+        assert ours["losses"] == theirs["losses"]
+        assert all(torch.equal(tensor, theirs["weights"][name]) for name, tensor in ours["weights"].items())
+
+
+def test_what_compression_remembers_is_missed_where_it_is_lost(tmp_path: Path) -> None:
+    """The control of the test above."""
+    layout, more = Layout(data=2), {"compress": True}
+    whole = worlds.run(2, tmp_path / "a", run, tmp_path / "whole", layout, more)
+    worlds.run(2, tmp_path / "b", run, tmp_path / "state", layout, more | {"kill_at": 6})
+    saved = load_state(tmp_path / "state")
+    assert saved is not None
+    tensors = {name: torch.zeros_like(value) if "/late/" in name else value for name, value in saved[0].items()}
+    assert any("/late/" in name for name in tensors)
+    save_state(tmp_path / "state", tensors, saved[1])
+    resumed = worlds.run(2, tmp_path / "c", run, tmp_path / "state", layout, more)
+    assert resumed[0]["losses"] != whole[0]["losses"]
+
+
+def test_a_run_goes_on_with_fewer_ranks(tmp_path: Path) -> None:
+    more: dict[str, Any] = {}
+    worlds.run(3, tmp_path / "b", run, tmp_path / "state", Layout(data=3), more | {"kill_at": 6})
+    resumed = worlds.run(2, tmp_path / "c", run, tmp_path / "state", Layout(tensor=2), more)
+    alone = run(0, tmp_path / "alone", Layout(), more)
+    assert resumed[0]["losses"] == pytest.approx(alone["losses"], rel=1e-8)
