@@ -2,25 +2,52 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from pydantic import Field
 
+from data.errors import DaymillError
 from data.tokens import load_tokenizer, read_tokens
 from tasks.params import Params
+from tasks.progress import Progress
 from tasks.stage import Context, Result, run
 from training.checkpoint import Card, save_checkpoint
 from training.config import ModelConfig
 from training.curves import open_curves
+from training.loader import TokenBatch
 from training.model import Transformer
-from training.pretrain import PretrainConfig, check_finite, pretrain
+from training.parallel.launch import launch
+from training.parallel.layout import Layout
+from training.parallel.orders import SCHEDULES
+from training.parallel.planner import measure, plans, table
+from training.parallel.worker import Job
+from training.pretrain import Curves, PretrainConfig, Progressed, check_finite, pretrain
+from training.state import load_state, part
 
 TOKENS = Path("artifacts/tokenize")
 CHECKPOINT = Path("artifacts/pretrain/checkpoint")
 CURVES = Path("artifacts/pretrain/curves")
 SWITCH = {"auto": None, "on": True, "off": False}
+
+
+class Parallel(Params):
+    """Ranks of one run; 1 x 1 x 1 trains in this process."""
+
+    data: int = Field(ge=1, description="Ranks that share the rows of a step.")
+    tensor: int = Field(ge=1, description="Ranks that share every layer.")
+    pipeline: int = Field(ge=1, description="Ranks that have different blocks.")
+    schedule: Literal["auto", "gpipe", "1f1b", "interleaved", "zero-bubble", "zero-bubble-v"]
+    shard: bool = Field(description="Data ranks share parameters and moments (FSDP2) instead of holding replicas.")
+    compress: float = Field(ge=0, lt=1, description="Share of the gradients' bytes that data ranks save.")
+    restarts: int = Field(ge=0, description="Times that the ranks are started again when one dies.")
+
+    @property
+    def ranks(self) -> int:
+        return self.data * self.tensor * self.pipeline
 
 
 class Pretrain(Params):
@@ -39,6 +66,7 @@ class Pretrain(Params):
     bf16: Literal["auto", "on", "off"]
     attention: Literal["auto", "plain", "sdpa"]
     save_every_s: float = Field(ge=0)
+    parallel: Parallel
     seed: int = Field(ge=0)
 
 
@@ -52,7 +80,7 @@ def main(params: Pretrain, ctx: Context) -> Result:
     )
     model = Transformer(shape)
     config = PretrainConfig(
-        **params.model_dump(exclude={"depth", "max_len", "dropout", "bf16", "attention"}),
+        **params.model_dump(exclude={"depth", "max_len", "dropout", "bf16", "attention", "parallel"}),
         bf16=SWITCH[params.bf16],
         attention=None if params.attention == "auto" else params.attention,
     )
@@ -62,7 +90,10 @@ def main(params: Pretrain, ctx: Context) -> Result:
         open_curves(folder) as curves,
         ctx.progress(config.places, unit="tokens") as bar,
     ):
-        done = pretrain(model, train, valid, config, state=state, progress=bar, curves=curves)
+        if params.parallel.ranks == 1 or not params.tokens:
+            done = pretrain(model, train, valid, config, state=state, progress=bar, curves=curves)
+        else:
+            done = over_ranks(model, config, params.parallel, state, bar, curves)
     check_finite(model)
     with ctx.out(CHECKPOINT) as folder:
         save_checkpoint(folder, model, Card(model=shape, task="lm"), tokenizer_json)
@@ -77,6 +108,71 @@ def main(params: Pretrain, ctx: Context) -> Result:
     }
     key = "random weights" if not done.step else f"loss {metrics['valid_loss']:.3f}, {done.tokens_per_s:,.0f} tokens/s"
     return Result(len(train), 1, key, metrics)
+
+
+def over_ranks(
+    model: Transformer, config: PretrainConfig, parallel: Parallel, state: Path, bar: Progress, curves: Curves
+) -> Progressed:
+    """The same run by several ranks of this machine; `model` is given what they trained."""
+    layout = layout_of(model, config, parallel)
+    job = Job(
+        tokens=str(TOKENS),
+        state=str(state),
+        model=model.config.to_json(),
+        config=asdict(config),
+        layout=asdict(layout),
+        compress=parallel.compress,
+        warmup=round(config.warmup * config.steps),
+    )
+    state.parent.mkdir(parents=True, exist_ok=True)
+    path = state.with_name("job.json")
+    job.save(path)
+
+    def on_line(line: str) -> None:
+        told = as_told(line)
+        if "values" in told:
+            curves.log(told["step"], told["values"])
+        elif "tokens" in told:
+            bar.advance(told["tokens"] - bar.done, told["note"])
+        elif line.strip():
+            print(f"pretrain: {line}", flush=True)
+
+    launch(parallel.ranks, "training.parallel.worker", [str(path)], on_line, parallel.restarts)
+    saved = load_state(state)
+    if saved is None:
+        raise DaymillError(f"{parallel.ranks} ranks ended without a state; see their lines above")
+    tensors, meta = saved
+    model.load_state_dict(part(tensors, "model"))
+    return Progressed(**meta)
+
+
+def layout_of(model: Transformer, config: PretrainConfig, parallel: Parallel) -> Layout:
+    """The ranks' layout; the blocks of each pipeline stage, and under `auto` the schedule, follow from measuring."""
+    known: dict[str, Any] = {
+        "data": parallel.data,
+        "tensor": parallel.tensor,
+        "pipeline": parallel.pipeline,
+        "shard": parallel.shard,
+    }
+    if parallel.pipeline == 1:
+        return Layout(**known)
+    ids = torch.randint(0, model.config.vocab_size, (max(1, config.rows // parallel.data), config.length))
+    costs = measure(model, TokenBatch(ids, ids, torch.zeros_like(ids)))
+    wanted = [parallel.schedule] if parallel.schedule != "auto" else list(SCHEDULES)
+    if parallel.shard:
+        wanted = [name for name in wanted if parallel.schedule != "auto" or not name.startswith("zero-bubble")]
+    found = plans(costs, parallel.pipeline, [config.accumulate], schedules=wanted)
+    print("\n".join(f"pretrain: {line}" for line in table(found).splitlines()), flush=True)
+    return Layout(**known, schedule=found[0].schedule, sizes=found[0].sizes)
+
+
+def as_told(line: str) -> dict[str, Any]:
+    """A line of the first rank; empty where it is something else that a library said."""
+    try:
+        told = json.loads(line)
+    except ValueError:
+        return {}
+    return told if isinstance(told, dict) else {}
 
 
 if __name__ == "__main__":

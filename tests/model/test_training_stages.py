@@ -34,6 +34,9 @@ PRETRAIN: dict[str, Any] = {
     "depth": 1, "tokens": 4000, "length": 32, "max_len": 32, "rows": 4, "accumulate": 1, "lr": 2e-3, "warmup": 0.1,
     "floor": 0.05, "weight_decay": 0.1, "clip": 1.0, "dropout": 0.0, "bf16": "off", "attention": "plain",
     "save_every_s": 1, "seed": 0,
+    "parallel": {
+        "data": 1, "tensor": 1, "pipeline": 1, "schedule": "auto", "shard": False, "compress": 0.0, "restarts": 0,
+    },
 }  # fmt: skip
 FINETUNE: dict[str, Any] = {
     "from": "pretrain", "positive": None, "max_len": 24, "max_chars": 200, "tail": 0.5, "attention": "full",
@@ -149,3 +152,20 @@ def test_no_tokens_means_finetuning_from_scratch(tmp_path: Path, monkeypatch: py
     run_all(tmp_path, monkeypatch, ["ham", "spam"], epochs=0.1)
     result = pretrain(Pretrain(**PRETRAIN | {"tokens": 0}), context("scratch", "artifacts/pretrain"))
     assert result.key == "random weights" and result.metrics["steps"] == 0
+
+
+def test_pretraining_over_ranks_is_that_of_one_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_all(tmp_path, monkeypatch, ["ham", "spam"], epochs=0.1)
+    two = PRETRAIN | {"depth": 2, "accumulate": 2}
+    alone = pretrain(Pretrain(**two), context("alone", "artifacts/pretrain")).metrics
+    whole, _ = load_checkpoint(Path("artifacts/pretrain/checkpoint"))
+    ranks = PRETRAIN["parallel"] | {"pipeline": 2}
+    told = pretrain(Pretrain(**two | {"parallel": ranks}), context("ranks", "artifacts/pretrain")).metrics
+    spread, _ = load_checkpoint(Path("artifacts/pretrain/checkpoint"))
+    assert told["tokens"] == alone["tokens"] and told["steps"] == alone["steps"]
+    assert told["valid_loss"] == pytest.approx(alone["valid_loss"], rel=1e-4)
+    for name, tensor in whole.state_dict().items():
+        assert torch.allclose(tensor, spread.state_dict()[name], atol=1e-4), name
+    assert "zero-bubble" in capsys.readouterr().out, "the planner's table is shown"

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -35,7 +36,8 @@ def launch(
     command = [sys.executable, "-c", TORCHRUN, "--standalone", "--nproc-per-node", str(ranks)]
     command += ["--max-restarts", str(restarts), "--monitor-interval", "0.5", "-m", module, *arguments]
     threads = str(max(1, (os.cpu_count() or 1) // ranks))
-    environment = os.environ | {"OMP_NUM_THREADS": threads, "PYTHONUNBUFFERED": "1"}
+    paths = os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = os.environ | {"OMP_NUM_THREADS": threads, "PYTHONUNBUFFERED": "1", "PYTHONPATH": paths}
     last: list[str] = []
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", env=environment

@@ -1,0 +1,85 @@
+"""One rank of a pretraining run: `python -m training.parallel.worker JOB.json`, started by torchrun.
+
+The first rank prints a JSON line a step; the run's state, which all read and the first one writes, ends up holding the
+whole model.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from data.tokens import read_tokens
+from training.config import ModelConfig
+from training.model import Transformer
+from training.parallel.blockwise import LargestOfBlock
+from training.parallel.launch import joined
+from training.parallel.layout import Layout
+from training.parallel.reducer import AllReduce
+from training.parallel.run import spread_over
+from training.pretrain import PretrainConfig, pretrain
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the ranks of a run need to know."""
+
+    tokens: str  # folder of the token shards `train` and `valid`
+    state: str
+    model: dict[str, Any]  # ModelConfig.to_json
+    config: dict[str, Any]  # PretrainConfig
+    layout: dict[str, Any]  # Layout
+    compress: float = 0.0  # share of the bytes of gradients that is saved; 0: all are sent
+    warmup: int = 0  # steps that send all gradients before compression begins
+
+    def save(self, path: Path) -> None:
+        path.write_text(json.dumps(asdict(self)), encoding="utf-8")
+
+    @staticmethod
+    def load(path: Path) -> Job:
+        return Job(**json.loads(path.read_text(encoding="utf-8")))
+
+
+@dataclass
+class Teller:
+    """Prints curves and progress as lines that the stage reads."""
+
+    first: bool
+    told: int = field(default=0)
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        self.say({"step": step, "values": values})
+
+    def advance(self, count: int = 1, note: str = "") -> None:
+        self.told += count
+        self.say({"tokens": self.told, "note": note})
+
+    def say(self, line: Mapping[str, Any]) -> None:
+        if self.first:
+            print(json.dumps(line), flush=True)
+
+
+def main() -> None:
+    job = Job.load(Path(sys.argv[1]))
+    with joined():
+        config = PretrainConfig(**job.config)
+        layout = Layout(**job.layout | {"sizes": tuple(job.layout["sizes"])})
+        torch.manual_seed(config.seed)
+        model = Transformer(ModelConfig.from_json(job.model))
+        train, valid = (read_tokens(Path(job.tokens), name) for name in ("train", "valid"))
+        exchange = partial(LargestOfBlock, saved=job.compress, warmup=job.warmup) if job.compress else AllReduce
+        spread = spread_over(layout, config.length, config.accumulate, exchange)
+        teller = Teller(dist.get_rank() == 0)
+        pretrain(model, train, valid, config, state=Path(job.state), progress=teller, curves=teller, spread=spread)
+
+
+if __name__ == "__main__":
+    main()
