@@ -6,7 +6,10 @@ torch.distributed.pipelining moves activations and gradients; which work comes w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
@@ -62,6 +65,37 @@ class Stage(nn.Module):
         return self.norm(x) if self.last else x
 
 
+@dataclass
+class Busy:
+    """Seconds that a rank computed in its stages, rather than wait or talk."""
+
+    seconds: float = 0.0
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        begun = time.perf_counter()
+        yield
+        self.seconds += time.perf_counter() - begun
+
+
+class TimedStage(pipelining.PipelineStage):
+    """A stage that tells how long it computes."""
+
+    busy: Busy
+
+    def forward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
+        with self.busy.counted():
+            return super().forward_one_chunk(*args, **kwargs)
+
+    def backward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
+        with self.busy.counted():
+            return super().backward_one_chunk(*args, **kwargs)
+
+    def backward_weight_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
+        with self.busy.counted():
+            return super().backward_weight_one_chunk(*args, **kwargs)
+
+
 class Pipeline:
     """This rank's stages of a pipeline over `group`, and the schedule that runs them.
 
@@ -87,6 +121,7 @@ class Pipeline:
         }
         self.running: tuple[tuple[int, int], Any] | None = None
         self.dtype = next(model.parameters()).dtype
+        self.busy = Busy()
         self.leave_the_rest()
 
     @property
@@ -155,19 +190,20 @@ class Pipeline:
             stages = []
             for index, stage in self.stages.items():
                 source = torch.empty(rows, tokens, dtype=torch.long) if stage.first else between
-                stages.append(
-                    pipelining.PipelineStage(
-                        stage, index, self.count, torch.device("cpu"), (source,), (between,), group=self.group
-                    )
+                made = TimedStage(
+                    stage, index, self.count, torch.device("cpu"), (source,), (between,), group=self.group
                 )
+                made.busy = self.busy
+                stages.append(made)
             kind = CLASSES[self.schedule]
             several = self.schedule not in ("gpipe", "1f1b")
-            made = kind(stages if several else stages[0], micro_batches, loss_fn=self.loss, scale_grads=False)
-            self.running = ((micro_batches, rows), made)
+            runs = kind(stages if several else stages[0], micro_batches, loss_fn=self.loss, scale_grads=False)
+            self.running = ((micro_batches, rows), runs)
         return self.running[1]
 
     def loss(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        return self.model.project(hidden, targets) / self.total
+        with self.busy.counted():
+            return self.model.project(hidden, targets) / self.total
 
 
 def filled(tensor: Tensor, rows: int, value: int) -> Tensor:
