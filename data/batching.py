@@ -6,7 +6,6 @@ position sees the very same batches.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,6 +15,9 @@ from numpy.typing import NDArray
 from data.tokens import TokenShard
 
 IGNORE = -100  # a target that no loss counts
+
+WINDOW = 1_000  # lengths that are packed together, at least
+ROWS_OF_WINDOW = 200
 
 Index = NDArray[np.int64]
 
@@ -39,30 +41,46 @@ def split_lengths(lengths: Sequence[int] | Index, capacity: int) -> Pieces:
     return Pieces(document, offset, np.minimum(capacity, whole[document] - offset))
 
 
-def pack(lengths: Sequence[int] | Index, capacity: int, window: int = 1000) -> list[list[int]]:
-    """Best-fit decreasing: indices of the lengths that share each row of `capacity`.
+@dataclass(frozen=True)
+class Placed:
+    """Where lengths go: `row[i]`, and `place[i]`, the item of the row at which length i begins."""
 
-    Works in windows of the given order, so that packing a shuffled corpus keeps it shuffled and takes bounded
-    time. Raises ValueError for a length above `capacity` (cut it first: `split_lengths`).
+    row: Index
+    place: Index
+    rows: int
+
+
+def place(lengths: Sequence[int] | Index, capacity: int, window: int | None = None) -> Placed:
+    """Best-fit decreasing into rows of `capacity` items.
+
+    Works in windows of the given order, so that packing a shuffled corpus keeps it shuffled and takes bounded time;
+    without one given they hold some 200 rows, of which the few last ones are not full. Lengths of 0 go to row -1.
+    Raises ValueError for a length above `capacity` (cut it first: `split_lengths`).
     """
+    from data.packing import best_fit  # compiled code, which reading batches does without
+
     sizes = np.asarray(lengths, dtype=np.int64)
     if len(sizes) and sizes.max() > capacity:
         raise ValueError(f"length {sizes.max()} at {int(sizes.argmax())} does not fit rows of {capacity}")
-    rows: list[list[int]] = []
-    for start in range(0, len(sizes), window):
-        part = sizes[start : start + window]
-        free: list[tuple[int, int]] = []  # (free space, row), sorted
-        for local in np.argsort(-part, kind="stable"):
-            size = int(part[local])
-            at = bisect_left(free, (size, 0))
-            if at == len(free):
-                rows.append([])
-                space, row = capacity, len(rows) - 1
-            else:
-                space, row = free.pop(at)
-            rows[row].append(start + int(local))
-            insort(free, (space - size, row))
-    return rows
+    if len(sizes) and sizes.min() < 0:
+        raise ValueError(f"length {sizes.min()} at {int(sizes.argmin())} is below 0")
+    row, begins = np.full(len(sizes), -1, np.int64), np.zeros(len(sizes), np.int64)
+    real = np.flatnonzero(sizes)
+    if window is None:
+        window = max(WINDOW, int(ROWS_OF_WINDOW * capacity * len(real) / max(1, int(sizes.sum()))))
+    own_row, own_begin = np.empty(len(real), np.int64), np.empty(len(real), np.int64)
+    rows = int(best_fit(sizes[real], capacity, window, own_row, own_begin)) if len(real) else 0
+    row[real], begins[real] = own_row, own_begin
+    return Placed(row, begins, rows)
+
+
+def pack(lengths: Sequence[int] | Index, capacity: int, window: int | None = None) -> list[list[int]]:
+    """Indices of the lengths that share each row, in the order in which they stand in it (see `place`)."""
+    placed = place(lengths, capacity, window)
+    order = np.lexsort((placed.place, placed.row))
+    order = order[placed.row[order] >= 0]
+    edges = np.flatnonzero(np.diff(placed.row[order])) + 1
+    return [part.tolist() for part in np.split(order, edges)] if len(order) else []
 
 
 @dataclass(frozen=True)
@@ -91,22 +109,19 @@ def pack_documents(shard: TokenShard, capacity: int, seed: int | None) -> Packed
     What is packed are pairs of a token and its successor, so a document of n tokens takes n - 1 places and a
     document longer than a row goes on in the next one without losing a pair.
     """
+    from data.packing import fill
+
     pairs = np.maximum(np.diff(shard.bounds) - 1, 0)
     order = np.arange(len(pairs)) if seed is None else np.random.default_rng(seed).permutation(len(pairs))
     pieces = split_lengths(pairs[order], capacity)
-    packed = pack(pieces.length, capacity)
-    shape = (len(packed), capacity)
+    placed = place(pieces.length, capacity)
+    shape = (placed.rows, capacity)
     ids, docs = np.zeros(shape, dtype=np.int32), np.full(shape, -1, dtype=np.int32)
     targets = np.full(shape, IGNORE, dtype=np.int32)
-    begins = shard.bounds[order[pieces.document]] + pieces.offset
-    for row, members in enumerate(packed):
-        at = 0
-        for number, piece in enumerate(members):
-            begin, size = int(begins[piece]), int(pieces.length[piece])
-            ids[row, at : at + size] = shard.tokens[begin : begin + size]
-            targets[row, at : at + size] = shard.tokens[begin + 1 : begin + size + 1]
-            docs[row, at : at + size] = number
-            at += size
+    source = shard.bounds[order[pieces.document]] + pieces.offset
+    by = np.lexsort((placed.place, placed.row))
+    tokens = np.asarray(shard.tokens)
+    fill(tokens, source[by], pieces.length[by], placed.row[by], placed.place[by], ids, targets, docs)
     return PackedRows(ids, targets, docs)
 
 
