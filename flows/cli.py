@@ -111,6 +111,11 @@ def parser() -> argparse.ArgumentParser:
     sub.add_argument("--text", action="store_true", help="print its text and labels too")
     sub.add_argument("--json", action="store_true", help="as one JSON line")
 
+    sub = add(
+        "audit", audit, "check on your own settings that training is exact: steps, packing, resume; a minute at most"
+    )
+    sub.add_argument("--json", action="store_true", help="one JSON line a check")
+
     sub = add("ledger", ledger, "count records by stage, level, rule and source, and check that none is lost")
     sub.add_argument("--stage", metavar="STAGE", help="only this stage")
     sub.add_argument("--rule", metavar="RULE", help="only what this rule decided")
@@ -207,6 +212,23 @@ def field_names() -> dict[str, Any] | None:
     """The checkout's mapping of field names, so that a file is decided as ingest would; outside of one, our own."""
     fields = section("ingest").get("fields")
     return dict(fields) if fields else None
+
+
+def audit(arguments: argparse.Namespace) -> int:
+    import json
+    from dataclasses import asdict
+
+    from flows.settings import find_root
+    from tasks.audit import run_audit
+    from training.audit import Check, line, verdict
+
+    def tell(check: Check) -> None:
+        print(json.dumps(asdict(check)) if arguments.json else line(check), flush=True)
+
+    found, on = run_audit(find_root(), tell)
+    if not arguments.json:
+        print(f"\n{verdict(found)} (tried on {on})")
+    return 0 if all(check.held for check in found) else 1
 
 
 def section(name: str) -> dict[str, Any]:
