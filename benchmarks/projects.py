@@ -35,7 +35,7 @@ def make_project(folder: Path, source: Path, changes: Mapping[str, Any] | None =
         yaml.dump(params, file)
     shutil.copy(ROOT / "dvc.yaml", folder)
     shutil.copytree(ROOT / "expectations", folder / "expectations", dirs_exist_ok=True)
-    (folder / "judgments").mkdir(exist_ok=True)
+    (folder / "judgments/examples").mkdir(parents=True, exist_ok=True)
     for package in PACKAGES:  # stages fingerprint their code where they run
         (folder / package).symlink_to(ROOT / package)
     return folder

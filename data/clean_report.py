@@ -26,7 +26,8 @@ LOOK = """
 .figures span { opacity: .75; font-size: .9em; }
 .grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(17rem, 1fr)); gap: 1.4rem 1.8rem; }
 .grid figure { margin: 0; } .grid figcaption { font-size: .9em; overflow-wrap: anywhere; margin-bottom: .3rem; }
-.wide { overflow-x: auto; } .wide > table { min-width: 34rem; } .facts td:first-child { width: 45%; }
+.wide, .flow { overflow-x: auto; } .wide > table { min-width: 34rem; } .flow > svg { min-width: 44rem; }
+ .facts td:first-child { width: 45%; }
 td.id { overflow-wrap: anywhere; } summary { cursor: pointer; opacity: .8; white-space: nowrap; }
 details > table { margin-top: .4rem; }
 """
@@ -80,7 +81,7 @@ def _head(levels: Sequence[Mapping[str, Any]]) -> str:
 
 def _flow(levels: Sequence[Mapping[str, Any]]) -> str:
     """`levels`: {"name", "in", "kept", "dropped_by_rule": {rule: count}, "note"} in the order in which they run."""
-    picture = flow(levels)
+    picture = f'<div class="flow">{flow(levels)}</div>'
     notes = [(str(level["name"]), str(level["note"])) for level in levels if level.get("note")]
     listed = "".join(f"<li><b>{escape(name)}</b>: {escape(note)}</li>" for name, note in notes)
     return picture + (f'<ul class="notes">{listed}</ul>' if listed else "")

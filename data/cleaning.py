@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from data.dedup.exact import Member, OnLabelConflict, merge
 from data.dedup.stars import components, stars
+from data.errors import DaymillError
 from data.ledger import Ledger, ledger_table
 from data.quality.review import ReviewDecision
 from data.quality.rules import Rule, decide
@@ -55,6 +56,7 @@ class Facts:
     keys: NDArray[np.bytes_]  # exact_key, b"" where a text is nothing
     digests: NDArray[np.bytes_]  # of the text as it stands
     lengths: NDArray[np.int64]  # characters
+    reviewed: frozenset[int] = frozenset()  # rows whose label a person decided on
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -86,7 +88,8 @@ class Facts:
         return position
 
     def member(self, row: int) -> Member:
-        return Member(row, self.ids[row], self.labels[row], (-int(self.lengths[row]), bytes(self.digests[row])))
+        rank = (-int(self.lengths[row]), bytes(self.digests[row]))
+        return Member(row, self.ids[row], self.labels[row], rank, row in self.reviewed)
 
 
 @dataclass(frozen=True)
@@ -135,7 +138,8 @@ def decide_all(facts: Facts, measures: pa.Table, pairs: pa.Table, config: CleanC
     labels = list(facts.labels)
     obey_review(facts, config.review, found, labels)
     judge_quality(measures, config.rules, found)
-    judged = Facts(facts.ids, labels, facts.keys, facts.digests, facts.lengths)
+    reviewed = (row for row, row_id in enumerate(facts.ids) if row_id in config.review) if config.review else ()
+    judged = replace(facts, labels=labels, reviewed=frozenset(reviewed))
     drop_exact(judged, config.on_label_conflict, found)
     drop_near(judged, pairs, config.similarity, found)
     return found
@@ -149,6 +153,11 @@ def obey_review(facts: Facts, review: Mapping[str, ReviewDecision], found: Decis
         decision = review.get(row_id)
         if decision is None:
             continue
+        if decision.given and labels[row] is not None and decision.given != labels[row]:
+            raise DaymillError(
+                f"the review of record {row_id} is of another label than the record has now; mend its row in the "
+                "review file, or empty its cell `given`"
+            )
         if decision.action == "drop":
             found.dropped[row] = Dropped("reviewed")
         elif decision.action == "relabel" and decision.label != labels[row]:

@@ -17,6 +17,11 @@ tr { border-bottom: 1px solid var(--line); } th { font-weight: 600; } td.number,
 td.number { font-variant-numeric: tabular-nums; }
 .checks { table-layout: fixed; overflow-wrap: anywhere; }
 .checks th:first-child { width: 3.5rem; } .checks th:last-child { width: 16rem; }
+@media (max-width: 45rem) {
+  .checks, .checks tbody, .checks tr, .checks td { display: block; width: auto; }
+  .checks tr:first-child { display: none; }
+  .checks td { padding: .15rem 0; } .checks tr { padding: .5rem 0; }
+}
 .ok { color: var(--ok); font-weight: 600; } .bad { color: var(--bad); font-weight: 600; }
 .bar { display: inline-block; height: .6em; min-width: 1px; background: #5b8def; border-radius: 2px; }
 .notes { opacity: .7; font-size: .9em; } code { font-size: .92em; }

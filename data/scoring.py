@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
@@ -87,8 +88,8 @@ def write_whole(tables: Iterable[pa.Table], out: Path, schema: pa.Schema) -> int
 
 
 def rate_shard(task: RateTask) -> int:
-    """Add the learned quality of each text to a measured shard: the columns SCORED; null without a model
-    and for a text that is too short to judge."""
+    """Add the learned quality of each text to a measured shard: the columns SCORED; null without a model,
+    for a text that is too short to judge and for one in a language that the model has seen too little of."""
     table = pq.read_table(task.measured)
     if task.model is None:
         column = pa.nulls(table.num_rows, QUALITY.type)
@@ -98,6 +99,11 @@ def rate_shard(task: RateTask) -> int:
             rates.append(learned.score(texts, table.select(MEASURES.names).slice(first, len(texts))))
             first += len(texts)
         column = pa.array(np.concatenate(rates), QUALITY.type, from_pandas=True)  # NaN: not judged
+        if (known := learned.validation.get("languages")) is not None:
+            told = pc.or_kleene(
+                pc.is_null(table["language"]), pc.is_in(table["language"], pa.array(known, pa.string()))
+            )
+            column = pc.if_else(told.combine_chunks(), column, pa.scalar(None, QUALITY.type))
     return write_whole([table.append_column(QUALITY, column)], task.out, SCORED)
 
 

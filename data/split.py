@@ -9,6 +9,7 @@ records, counted and named in the ledger.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -253,7 +254,7 @@ def _check_labels(keys: Keys, parts: NDArray[np.int8], config: SplitConfig) -> l
     for index, name in enumerate(PARTS):
         if not counts[name] if every else not (parts == index).any():
             raise DaymillError(
-                f"split: {name} would have no {'labelled ' if every else ''}records of {len(keys)}; "
+                f"{name} would have no {'labelled ' if every else ''}records of {len(keys)}; "
                 "give more records, other shares, or (if many straddle a boundary) the other value of split.keep"
             )
     warnings = []
@@ -263,9 +264,11 @@ def _check_labels(keys: Keys, parts: NDArray[np.int8], config: SplitConfig) -> l
             # labels are content of records: how many, never which
             message = f"{name} has no record of {missing} of the {len(every)} labels"
             if config.on_missing_label == "error":
+                few = sorted(Counter(label for label in keys.labels if label is not None).values())
+                other = "" if config.by == "group" else " or by: group"
                 raise DaymillError(
-                    f"split: {message}; give more records, another split.salt or by: group, "
-                    "or accept it with on_missing_label: warn"
+                    f"{message} (the rarest labels have {', '.join(map(str, few[:5]))} records); give more records of "
+                    f"them, another split.salt{other}, or accept it with split.on_missing_label: warn"
                 )
             warnings.append(message)
     shares = label_shares(keys.labels, parts).values()

@@ -27,6 +27,7 @@ from data.quality.rules import AtLeast, AtMost, OneOf, Rule
 Row = dict[str, Any]
 
 MAX_PARTNERS = 1_000  # partners that are told of; `count` says how many there are
+SHOWN_REFUSED = 3
 DIGITS = 6  # significant ones of a threshold that would keep a record
 
 
@@ -69,7 +70,7 @@ def tell(wanted: str, places: Places, knobs: Knobs, with_text: bool = False) -> 
     """
     origins = rows_with(places.ingested, wanted, "id") or at_place(wanted, places.ingested)
     if not origins:
-        raise DaymillError(unknown(wanted, places.ingested))
+        raise DaymillError(refused_with(wanted, places.quarantine) or unknown(wanted, places.ingested))
     origin = next((row for row in origins if row["verdict"] != "quarantined"), origins[0])
     story: dict[str, Any] = {
         "id": origin["id"],
@@ -158,6 +159,24 @@ def at_place(wanted: str, ledger: Path) -> list[Row]:
         listed = ", ".join(sources[:5]) + (f" and {len(sources) - 5} more" if len(sources) > 5 else "")
         raise DaymillError(f"{wanted!r} can be in {len(sources)} files ({listed}); name the folder too")
     return found
+
+
+def refused_with(wanted: str, quarantine: Path) -> str | None:
+    """Where a refused record seems to have had this id: its bytes hold it as a value. None where none does."""
+    if not quarantine.exists():
+        return None
+    quoted = json.dumps(wanted, ensure_ascii=False).encode()
+    found = []
+    with quarantine.open("rb") as file:
+        for line in file:
+            entry = json.loads(line)
+            if quoted in base64.b64decode(entry["raw"]) and entry["line"] is not None:
+                found.append(f"`daymill why {entry['source']}:{entry['line']}` ({entry['rule']})")
+                if len(found) == SHOWN_REFUSED:
+                    break
+    if not found:
+        return None
+    return f"no record {wanted!r} was taken, but ingest refused a line that names it: {', '.join(found)}"
 
 
 def unknown(wanted: str, ledger: Path) -> str:
@@ -290,7 +309,8 @@ def fate(
 ) -> str:
     """What a pair came to: kept apart by a veto or the threshold, merged, or settled by another decision first."""
     if pair["veto"] is not None:
-        return f"kept apart: {pair['veto']} differs"
+        below = f", and it is below {knobs.similarity_knob}" if pair["similarity"] < knobs.similarity else ""
+        return f"kept apart: {pair['veto']} differs{below}"
     if knobs.similarity is not None and pair["similarity"] < knobs.similarity:
         return f"kept apart: below {knobs.similarity_knob} {knobs.similarity:g}"
     others = fates.get(other)

@@ -46,10 +46,13 @@ def show_ledger(
     found = ledgers.counts(find_root(), stage, rule, source, samples, with_text)
     if csv_path is not None:
         write_csv(found.counts, csv_path)
+    late = ledgers.stale(find_root())
     if as_json:
-        print(json.dumps(as_dict(found), ensure_ascii=False))
+        print(json.dumps(as_dict(found) | {"stale": late}, ensure_ascii=False))
     else:
         render_tally(found, console())
+        for name in late:
+            print(f"{name} is of an earlier run and is not counted: `daymill run --until {name}` brings it up to date")
     return 0 if found.conserved else 1
 
 
@@ -99,7 +102,7 @@ def lines_of(story: Mapping[str, Any]) -> Iterator[tuple[str, str | Text]]:
         yield from cleaned(story["clean"])
         if review := story["review"]:
             told = ", ".join(f"{name} {value or '-'}" for name, value in review.items() if name != "id")
-            yield "review", f"its label was suspected: {told}"
+            yield "review", f"in review.csv: {told}"
     if "split" in story:
         yield from decided("split", story["split"])
     if story.get("label") is not None:

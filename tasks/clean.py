@@ -43,6 +43,9 @@ def main(params: Clean, ctx: Context) -> Result:
     records, measures, pairs = read_inputs()
     facts = Facts.of(measures, records["label"].to_pylist())
     review = reviewed(params.review, {label for label in facts.labels if label is not None})
+    if unknown := sorted(review.keys() - set(facts.ids)):
+        named = ", ".join(unknown[:5]) + (", ..." if len(unknown) > 5 else "")
+        print(f"clean: {len(unknown):,} reviewed records are not among these records: {named}", flush=True)
     checks = validate(input_frame(records, measures), before)
     if any(not check.passed for check in checks):
         publish_docs(ctx, docs_page(checks, {"in": len(facts)}, {}, {}))

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
+
 from data.errors import DaymillError
 from data.story import Knobs, Places, tell
 from data.tally import Expected, Tally, tally
@@ -80,7 +82,10 @@ def counts(
     """
     if stage is not None and stage not in STAGES:
         raise DaymillError(f"no ledger of a stage {stage!r}{nearest(stage, STAGES)} (stages: {', '.join(STAGES)})")
-    chosen = [name for name in STAGES if stage in (None, name) and ledger(root, name).exists()]
+    late = stale(root)
+    chosen = [name for name in STAGES if stage in (None, name) and ledger(root, name).exists() and name not in late]
+    if not chosen and stage in late:
+        raise DaymillError(f"{stage} is of an earlier run: `daymill run --until {stage}` brings it up to date")
     if not chosen:
         raise DaymillError(f"no ledger yet: `daymill run --until {stage or 'split'}` writes it")
     found = tally([expected(root, name) for name in chosen], rule, source, samples)
@@ -89,6 +94,30 @@ def counts(
     if with_text:
         add_texts(root, found)
     return found
+
+
+def stale(root: Path) -> list[str]:
+    """Stages whose ledger is of other records than the stage before has now: it ran again, or did not end.
+
+    A stage counts as such only where the numbers disagree and the stage before is the newer one; where it is not,
+    records are missing.
+    """
+    from data.shards import count_rows
+
+    found: list[str] = []
+    for before, stage in (("ingest", "clean"), ("clean", "split")):
+        mine, its = ledger(root, stage), ledger(root, before)
+        if not mine.exists():
+            continue
+        records = root / "artifacts" / before / "records"
+        gone = before in found or not its.exists() or not records.exists()
+        if gone or (newer(its, mine) and count_rows(records) != pq.read_metadata(mine).num_rows):
+            found.append(stage)
+    return found
+
+
+def newer(one: Path, other: Path) -> bool:
+    return one.stat().st_mtime > other.stat().st_mtime
 
 
 def expected(root: Path, stage: str) -> Expected:

@@ -6,6 +6,7 @@ Nothing is decided here, so a changed threshold of `clean` decides anew without 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,10 +22,10 @@ from data.dedup.find import Found, find
 from data.dedup.items import KINDS
 from data.dedup.protect import Protector, protect_config
 from data.engine import meet_of
-from data.judgments import examples
+from data.judgments import EXAMPLES, examples
 from data.quality.label_errors import SCHEMA as DOUBTS
 from data.quality.label_errors import find_label_errors
-from data.quality.model import LEAST_EXAMPLES, QualityModel, train_quality
+from data.quality.model import LEAST_BELIEVED, LEAST_EXAMPLES, LEAST_OF_LANGUAGE, QualityModel, train_quality
 from data.quality.rules import QualityConfig, decide, rules_of
 from data.quality.weak import weak_examples
 from data.scoring import chosen_by_content, measure, rate, read_measured, texts_at
@@ -62,8 +63,8 @@ class NearDuplicates(Params):
 class Learned(Params):
     """The learned quality model."""
 
-    good: str | None = Field(description="a file of records worth learning from, in judgments/")
-    bad: str | None = Field(description="a file of noise, in judgments/")
+    good: str | None = Field(description="a file of records worth learning from, in judgments/examples/")
+    bad: str | None = Field(description="a file of noise, in judgments/examples/")
     rows: int = Field(ge=0, description="records that it learns from at most; 0: off")
 
 
@@ -121,8 +122,8 @@ def learn(params: Score, facts: Facts, measured: pa.Table) -> tuple[QualityModel
     """The learned quality model and its validation figures, or none and the reason."""
     if params.learned.rows == 0:
         return None, {"off": "score.learned.rows is 0"}
-    told_good = examples(params.learned.good, "score.learned.good")
-    told_bad = examples(params.learned.bad, "score.learned.bad")
+    told_good = examples(params.learned.good, "score.learned.good", EXAMPLES)
+    told_bad = examples(params.learned.bad, "score.learned.bad", EXAMPLES)
     if told_good and told_bad:  # then every example is believed
         model = train_quality(told_good.texts, told_bad.texts, params.seed)
         return model, {"good": len(told_good.texts), "bad": len(told_bad.texts), **model.validation}
@@ -131,15 +132,20 @@ def learn(params: Score, facts: Facts, measured: pa.Table) -> tuple[QualityModel
     something = facts.keys != b""
     # A short text is not wanted, which its rule says; that it is noise the model would say of the longer ones too.
     about_length = [at for at, rule in enumerate(rules) if rule.rule in LENGTH_RULES]
-    good, refused = (
-        texts_at(RECORDS, chosen_by_content(facts.digests, something & asked, params.learned.rows))
+    believed, noise = (
+        chosen_by_content(facts.digests, something & asked, params.learned.rows)
         for asked in (broken < 0, (broken >= 0) & ~np.isin(broken, about_length))
     )
+    good, refused = texts_at(RECORDS, believed), texts_at(RECORDS, noise)
     known = weak_examples(told_good.texts if told_good else good, told_bad.texts if told_bad else refused, params.seed)
-    if min(len(known.good), len(known.bad)) < LEAST_EXAMPLES:
-        reason = f"{len(known.good):,} good and {len(known.bad):,} bad texts; {LEAST_EXAMPLES} of each are needed"
+    least = LEAST_EXAMPLES if told_good else LEAST_BELIEVED
+    if len(known.good) < least or len(known.bad) < LEAST_EXAMPLES:
+        reason = f"{len(known.good):,} good and {len(known.bad):,} bad texts; {least} and {LEAST_EXAMPLES} are needed"
         return None, {"off": reason}
     model = train_quality(known.good, known.bad, params.seed, known.parents)
+    if not told_good:
+        of = Counter(measured["language"].take(pa.array(believed)).drop_null().to_pylist())
+        model.validation["languages"] = sorted(name for name, count in of.items() if count >= LEAST_OF_LANGUAGE)
     return model, {"good": len(known.good), "bad": len(known.bad), **model.validation}
 
 

@@ -36,6 +36,7 @@ class Member:
     id: str
     label: str | None
     rank: tuple[int, bytes]
+    reviewed: bool = False  # a person decided on its label
 
     @classmethod
     def of(cls, row: int, row_id: str, text: str, label: str | None) -> Member:
@@ -47,6 +48,11 @@ class Member:
     def order(self) -> tuple[bool, int, bytes, str, str]:
         # a label is worth more than length, and equal texts are told apart by what else the record says
         return (self.label is None, *self.rank, self.id, self.label or "")
+
+    @property
+    def says(self) -> str | None:
+        """The label that a person decided on."""
+        return self.label if self.reviewed else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +91,8 @@ def merge(
     """One survivor a cluster; labels in conflict by `policy`.
 
     majority: the most frequent label wins and its best record survives; on a tie the best record survives without a
-    label. keep_all: one survivor for each label. drop_all: nothing of a contradictory cluster survives. Records without
-    a label contradict nothing.
+    label; where people reviewed some of the labels, only theirs count. keep_all: one survivor for each label. drop_all:
+    nothing of a contradictory cluster survives. Records without a label contradict nothing.
     """
     decisions = Decisions()
     for cluster in clusters:
@@ -108,7 +114,8 @@ def merge(
                 other = next(o for o in ordered if o.label is not None and o.label != member.label)
                 decisions.dropped[member.row] = Duplicate("label_conflict", other.id, similarity(other, member))
         else:
-            _by_majority(ordered, votes, similarity, rule, decisions)
+            said = Counter(member.says for member in ordered if member.says is not None)
+            _by_majority(ordered, said or votes, similarity, rule, decisions)
     return decisions
 
 
@@ -119,9 +126,10 @@ def _by_majority(
     rule: str,
     decisions: Decisions,
 ) -> None:
-    (label, most), (_, second) = votes.most_common(2)
-    tie = most == second
-    survivor = ordered[0] if tie else next(member for member in ordered if member.label == label)
+    (label, most), *others = votes.most_common(2)
+    tie = any(most == second for _, second in others)
+    winners = [member for member in ordered if member.label == label]
+    survivor = ordered[0] if tie else next((member for member in winners if member.reviewed), winners[0])
     if tie:
         other = next(o for o in ordered if o.label is not None and o.label != survivor.label)
         decisions.unlabelled[survivor.row] = Duplicate("label_tie", other.id, similarity(other, survivor))

@@ -30,6 +30,8 @@ VERSION = 1  # of the files, the items' numbers and the measures' meaning
 FOLDS = 5
 JUDGED_FROM = 5  # words; a third of sound diagnoses of two words would be refused: too little to tell by
 LEAST_EXAMPLES = 20  # good, and bad
+LEAST_BELIEVED = 500  # good ones that are only believed to be so: fewer cannot tell what is rare from what is noise
+LEAST_OF_LANGUAGE = 100  # good examples; texts of a language with fewer are not judged
 BATCH = 1_000  # texts
 # Good examples that were only not refused by rules hold noise of unknown kinds. They are learned from with a strong
 # penalty, without the words themselves, and those that the rest disown are set aside, twice. benchmarks/noise.py tells

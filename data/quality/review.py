@@ -18,6 +18,7 @@ import pyarrow as pa
 from data.errors import DaymillError
 
 COLUMNS = ("id", "given", "suggested", "confidence", "decision", "note")
+NEEDED = ("id", "decision")
 Action = Literal["keep", "relabel", "drop"]
 ACTIONS: tuple[Action, ...] = get_args(Action)
 # A spreadsheet runs a cell that begins with one of these (OWASP, CSV injection); a quote before it makes it text.
@@ -113,15 +114,15 @@ def _rows(path: Path) -> list[tuple[int, dict[str, str]]]:
         for cells in reader:
             if names is None:
                 names = [cell.strip().casefold() for cell in cells]
-                missing = [name for name in COLUMNS if name not in names]
+                missing = [name for name in NEEDED if name not in names]
                 if missing:
                     raise DaymillError(
-                        f"{path}:1: column {', '.join(missing)} is missing; expected {', '.join(COLUMNS)}"
+                        f"{path}:1: column {', '.join(missing)} is missing; expected {', '.join(NEEDED)}"
                     )
             elif any(map(str.strip, cells)):
                 if len(cells) != len(names):
                     raise DaymillError(f"{path}:{begins}: {len(cells)} cells, expected {len(names)}")
-                rows.append((begins, dict(zip(names, cells, strict=True))))
+                rows.append((begins, dict.fromkeys(COLUMNS, "") | dict(zip(names, cells, strict=True))))
             begins = reader.line_num + 1
     except csv.Error as error:
         raise DaymillError(f"{path}:{begins}: is no CSV ({error})") from None

@@ -130,6 +130,26 @@ def test_keep_all_keeps_one_a_label_and_the_shipped_suite_holds(tmp_path: Path) 
     assert result.metrics["dropped_by_rule"]["exact_duplicate"] == 3
 
 
+def test_what_a_person_said_of_a_label_wins_over_its_copies(tmp_path: Path) -> None:
+    """Two copies say otherwise, and were not looked at; a relabelled record stays the one that survives."""
+    rows = [*messy(), note(206, text=rows_text(9), label="ham"), note(207, text=rows_text(11), label="ham")]
+    write_records(rows)
+    (tmp_path / "judgments").mkdir()
+    header = "id,given,suggested,confidence,decision,note\n"
+    (tmp_path / "judgments/labels.csv").write_text(header + "n9,spam,,,keep,seen\nn11,,ham,,relabel,\nn999,,,,drop,\n")
+    run_clean(tmp_path, review="judgments/labels.csv")
+    kept = {row["id"]: row["label"] for row in read_table("artifacts/clean/records").to_pylist()}
+    assert kept["n9"] == "spam" and not {"n205", "n206"} & kept.keys()
+    assert {kept[row_id] for row_id in ("n11", "n207") if row_id in kept} == {"ham"}
+    (tmp_path / "judgments/labels.csv").write_text(header + "n9,ham,,,keep,shifted\n")
+    with pytest.raises(DaymillError, match="review of record n9 is of another label"):
+        run_clean(tmp_path, measured=True, review="judgments/labels.csv")
+
+
+def rows_text(number: int) -> str:
+    return str(note(number)["text"])
+
+
 def test_a_contradicted_label_is_removed_and_the_ledger_says_repaired(tmp_path: Path) -> None:
     write_records(messy())
     run_clean(tmp_path)

@@ -99,7 +99,7 @@ def test_what_spreadsheets_write_is_read(tmp_path: Path, delimiter: str) -> None
     ("content", "message"),
     [
         ("", r"labels.csv:1: is empty"),
-        ("id,given\n", r"labels.csv:1: column suggested, confidence, decision, note is missing"),
+        ("id,given\n", r"labels.csv:1: column decision is missing; expected id, decision"),
         (HEAD + "a,,,,keep,\nb,,,,maybe,\n", r"labels.csv:3: the decision is none of keep, relabel, drop"),
         (HEAD + "a,,,,keep,\na,,,,,\n", r"labels.csv:3: the record a is already in line 2"),
         (HEAD + 'a,,,,keep,"x\ny"\n,,,,keep,\n', r"labels.csv:4: no id"),

@@ -16,7 +16,7 @@ from tests.unit.training.parallel.models import LENGTH, batches, tiny
 from training.loader import TokenBatch
 from training.optim import make_adamw
 from training.parallel.data import share
-from training.parallel.layout import Layout, Mesh
+from training.parallel.layout import Layout, Mesh, local
 from training.parallel.orders import Schedule
 from training.parallel.tensor import pieces_of
 from training.parallel.whole import restore_part, whole_tensors
@@ -148,6 +148,34 @@ def test_pipelines(schedule: Schedule, ranks: int, sizes: tuple[int, ...], tmp_p
 )
 def test_combinations(layout: Layout, tmp_path: Path) -> None:
     check(layout, tmp_path, torch.float32, 1e-4)
+
+
+def held(_: int, layout: Layout) -> dict[str, int]:
+    """Bytes of parameters, gradients and moments that a rank holds after a step."""
+    model = tiny(4)
+    world = Mesh(model, layout, LENGTH) if layout.ranks > 1 else Alone()
+    optimizer = make_adamw(model, 0.1)
+    parts = step_batches(0)
+    if isinstance(world, Mesh):
+        parts = [share(batch, world.rank, world.ranks) for batch in parts]
+    Trainer(model, optimizer, 1.0, world).step(
+        parts, lambda batch: token_loss_sum(model, batch, False), lambda batch: batch.tokens, 1e-3
+    )
+    tensors = [tensor for p in model.parameters() for tensor in (p, p.grad, *optimizer.state[p].values())]
+    return {"bytes": sum(local(tensor).nbytes for tensor in tensors if tensor is not None)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("layout", "share_of_one"),
+    [(Layout(tensor=2), 0.52), (Layout(data=4, shard=True), 0.30), (Layout(data=2, tensor=2, shard=True), 0.30)],
+    ids=["tensor 2", "sharded 4", "sharded 2 x tensor 2"],
+)
+def test_a_rank_holds_its_share(layout: Layout, share_of_one: float, tmp_path: Path) -> None:
+    alone = held(0, Layout())["bytes"]
+    told = [rank["bytes"] for rank in worlds.run(layout.ranks, tmp_path, held, layout)]
+    print(f"{layout}: {max(told) / alone:.1%} of one process")
+    assert max(told) <= share_of_one * alone
 
 
 def test_what_does_not_fit_is_refused() -> None:
