@@ -200,6 +200,16 @@ def test_a_record_without_an_id_is_found_by_its_place(places: Places) -> None:
     assert tell("notes.jsonl:10", places, KNOBS)["ingest"]["rule"] == "duplicate-id"
 
 
+def test_an_id_that_only_a_refused_line_has_leads_to_that_line(places: Places) -> None:
+    entry = {"source": "day/notes.jsonl", "line": 11, "offset": 0, "bytes": 30, "rule": "text", "note": "empty"}
+    raw = base64.b64encode(b'{"id": "EMP3", "text": ""}').decode()
+    places.quarantine.write_text(json.dumps(entry | {"raw": raw}) + "\n")
+    with pytest.raises(DaymillError, match=r"refused a line that names it: `daymill why day/notes\.jsonl:11` \(text\)"):
+        tell("EMP3", places, KNOBS)
+    with pytest.raises(DaymillError, match="no record 'EMP' came in"):
+        tell("EMP", places, KNOBS)
+
+
 def test_text_and_labels_are_told_only_when_asked_for(places: Places) -> None:
     silent = json.dumps(tell("rival", places, KNOBS))
     assert "the text of" not in silent and "spam" not in silent and "0.97" in silent

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +72,28 @@ def test_why_prints_a_story_and_what_has_not_run(project: Path, capsys: pytest.C
 def test_why_an_unknown_record_is_an_error(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["why", "nn2"]) == 1
     assert "the nearest ids: n2" in capsys.readouterr().err
+
+
+def test_a_stage_of_an_earlier_run_is_stale_and_no_record_is_called_lost(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    later = (project / "artifacts/split/ledger.parquet").stat().st_mtime + 5
+    with Ledger(project / "artifacts/clean/ledger.parquet") as book:
+        for number in range(4):
+            verdict = {"verdict": "kept"} if number > 1 else {"verdict": "dropped", "rule": "min_words"}
+            book.add(id=f"n{number}", source="day/a.jsonl", stage="clean", **verdict)
+    shutil.rmtree(project / "artifacts/clean/records")
+    rows = [{"id": f"n{n}", "text": "words", "source": "day/a.jsonl", "weight": 1.0} for n in (2, 3)]
+    write(project / "artifacts/clean/records", KEPT_SCHEMA, rows)
+    os.utime(project / "artifacts/clean/ledger.parquet", (later, later))
+    said = printed(capsys, "ledger")
+    assert "split is of an earlier run" in said and "NOT CONSERVED" not in said and "clean: 4 in = 2 kept" in said
+    assert json.loads(printed(capsys, "ledger", "--json"))["stale"] == ["split"]
+    assert cli.main(["ledger", "--stage", "split"]) == 1
+    assert "daymill run --until split" in capsys.readouterr().err
+    shutil.rmtree(project / "artifacts/clean")  # as a killed stage leaves it
+    said = printed(capsys, "ledger")
+    assert "ingest: 5 in" in said and "split is of an earlier run" in said
 
 
 def test_ledger_counts_everything_and_says_that_it_adds_up(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
