@@ -19,7 +19,7 @@ run: $(READY) $(SAMPLE) ## the pipeline, end to end: DATA=path/ for your own fil
 	@$(BIN)/daymill run $(if $(DATA),--data '$(DATA)') $(if $(PRESET),--preset $(PRESET)) $(if $(UNTIL),--until $(UNTIL))
 
 test: $(READY) browser ## every test
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile
 
 browser: # the server's page is tested in a real one
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || { \
