@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
 UNDETERMINED = "und"
+NO_LANGUAGE = "zxx"
 MAX_CHARS = 1_000  # of a text; more never changed the answer by much and costs its length
 MIN_BYTES = 20  # of UTF-8: three words of English, seven Han characters; below, a guess would be no better than chance
 
