@@ -81,6 +81,8 @@ def _head(levels: Sequence[Mapping[str, Any]]) -> str:
 
 def _flow(levels: Sequence[Mapping[str, Any]]) -> str:
     """`levels`: {"name", "in", "kept", "dropped_by_rule": {rule: count}, "note"} in the order in which they run."""
+    if not levels:
+        return ""
     picture = f'<div class="flow">{flow(levels)}</div>'
     notes = [(str(level["name"]), str(level["note"])) for level in levels if level.get("note")]
     listed = "".join(f"<li><b>{escape(name)}</b>: {escape(note)}</li>" for name, note in notes)

@@ -20,7 +20,7 @@ from data.ledger import Ledger
 from data.shards import RECORD_SCHEMA, ShardWriter
 
 ROOT = Path(__file__).resolve().parents[2]
-POINTS = 6
+POINTS = 4
 ROWS = 260
 
 # Forks a process a run, so that the imports are paid once. A run counts the calls of our own functions and ends itself
