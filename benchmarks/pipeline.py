@@ -36,14 +36,14 @@ from training.parallel.pipeline import CLASSES, Busy, Pipeline, TimedStage
 from training.parallel.planner import STAGES_A_RANK, imbalance, measure, predict
 from training.parallel.simulate import StageCost, play
 
-NAP = 0.010  # seconds of a forward pass that sleeps; of each half of a backward pass too
-STEPS = 7
+NAP = 0.030  # seconds of a forward pass that sleeps; of each half of a backward pass too
+STEPS = 5
 LAYERS, WIDTH, LENGTH, VOCAB, ROWS = 8, 192, 128, 2048, 4
 
 
 def main() -> None:
     by_formula()
-    sleeping(4, (8, 16, 32))
+    sleeping(4, (8, 16))
     computing(2, 8)
 
 
@@ -78,7 +78,7 @@ class Sleep(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor, None, None]:
         time.sleep(ctx.after)
-        return grad_outputs[0], None, None
+        return grad_outputs[0].contiguous(), None, None
 
 
 class Sleeper(nn.Module):
