@@ -28,7 +28,7 @@ LOOK = """
 .grid figure { margin: 0; } .grid figcaption { font-size: .9em; overflow-wrap: anywhere; margin-bottom: .3rem; }
 .wide, .flow { overflow-x: auto; } .wide > table { min-width: 34rem; } .flow > svg { min-width: 44rem; }
  .facts td:first-child { width: 45%; }
-td.id { overflow-wrap: anywhere; } summary { cursor: pointer; opacity: .8; white-space: nowrap; }
+td.id { overflow-wrap: anywhere; min-width: 9rem; } summary { cursor: pointer; opacity: .8; white-space: nowrap; }
 details > table { margin-top: .4rem; }
 """
 
