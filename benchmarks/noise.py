@@ -30,6 +30,7 @@ from data.quality.weak import KINDS, corrupted, weak_examples
 from data.samples import noise
 from data.samples.grammar import note
 from data.samples.synthetic import TRUTH, make_synthetic
+from data.scoring import evidence, known_languages, learned_quality
 
 SHARE = 0.23
 MIN_QUALITY = 0.08  # clean.quality.min_quality
@@ -102,16 +103,14 @@ def judge(corpus: Corpus, seed: int) -> Outcome:
     refused = np.array([text is None for text in corpus.texts])
     texts = [text or "" for text in corpus.texts]
     measures = measure_batch(texts)
-    by_rules = refused | (decide(measures, rules_of(QualityConfig()))[0] >= 0)
-    model = learn(texts, by_rules, refused, seed)
-    return Outcome(by_rules, by_rules | (model.score(texts, measures) < MIN_QUALITY))
-
-
-def learn(texts: Sequence[str], by_rules: NDArray[np.bool_], unread: NDArray[np.bool_], seed: int) -> QualityModel:
-    kept = [texts[at] for at in np.flatnonzero(~by_rules)][:LEARN_FROM]
-    bad = [texts[at] for at in np.flatnonzero(by_rules & ~unread)][:LEARN_FROM]
-    known = weak_examples(kept, bad, seed)
-    return train_quality(known.good, known.bad, seed, known.parents)
+    rules = rules_of(QualityConfig())
+    broken, _ = decide(measures, rules)
+    by_rules = refused | (broken >= 0)
+    good, bad = (np.flatnonzero(kind & ~refused)[:LEARN_FROM] for kind in evidence(broken, rules))
+    known = weak_examples([texts[at] for at in good], [texts[at] for at in bad], seed)
+    model = train_quality(known.good, known.bad, seed, known.parents)
+    model.validation["languages"] = known_languages(measures.take(good))
+    return Outcome(by_rules, by_rules | (learned_quality(model, texts, measures) < MIN_QUALITY))
 
 
 def made_up(records: int, seed: int) -> Corpus:

@@ -4,7 +4,7 @@
 
 1. Utilization by ranks and micro-batches, even stages, a backward pass of twice a forward: by simulation alone.
 2. Four ranks whose stages sleep instead of computing, so that two cores can hold them: predicted, measured.
-3. Two ranks that compute, a core each, from stages skewed 2x and from balanced ones: predicted, measured.
+3. Two ranks that compute, a core each, from skewed stages and from balanced ones: predicted, measured.
 
 Measured is busy over busy plus idle of all ranks, medians over the steps of a run.
 """
@@ -27,6 +27,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import Tensor, nn
 
+from data.errors import DaymillError
 from training.config import LayerShape, ModelConfig
 from training.loader import TokenBatch
 from training.model import Transformer
@@ -57,7 +58,7 @@ def by_formula() -> None:
                 a_rank = STAGES_A_RANK[name]
                 try:
                     work = order(name, ranks, count, a_rank)
-                except Exception:
+                except DaymillError:
                     cells.append(f"{'-':>16}")
                     continue
                 each = StageCost(1 / a_rank, 1 / a_rank, 1 / a_rank)
@@ -105,7 +106,7 @@ def world(rank: int, ranks: int, folder: Path, function: Callable[..., Any], arg
 def over_ranks(ranks: int, function: Callable[..., Any], *arguments: Any) -> list[Any]:
     with tempfile.TemporaryDirectory() as name:
         mp.spawn(world, (ranks, Path(name), function, arguments), nprocs=ranks)
-        return [torch.load(Path(name, f"{rank}.pt")) for rank in range(ranks)]
+        return [torch.load(Path(name, f"{rank}.pt"), weights_only=True) for rank in range(ranks)]
 
 
 def sleeping(ranks: int, counts: tuple[int, ...]) -> None:

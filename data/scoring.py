@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from data.dedup.exact import exact_key
 from data.quality.languages import NO_LANGUAGE, UNDETERMINED
 from data.quality.measures import MEASURES, measure_batch
-from data.quality.model import QualityModel
+from data.quality.model import LEAST_OF_LANGUAGE, QualityModel
+from data.quality.rules import Rule
 from data.shards import opened, read_shards, shard_files
 from data.workers import Engine
 
@@ -38,6 +39,7 @@ MEASURED = pa.schema([*IDENTITY, *MEASURES])
 SCORED = MEASURED.append(QUALITY)
 BATCH_ROWS = 2_000
 SURELY = 0.9  # probability of a language
+LENGTH_RULES = frozenset(("min_chars", "max_chars", "min_words"))
 
 Advance = Callable[[int], None]
 
@@ -98,21 +100,40 @@ def rate_shard(task: RateTask) -> int:
     else:
         learned, rates, first = QualityModel.load(task.model), [np.empty(0, np.float32)], 0
         for _, texts in texts_of(task.shard):
-            rates.append(learned.score(texts, table.select(MEASURES.names).slice(first, len(texts))))
+            rates.append(learned_quality(learned, texts, table.select(MEASURES.names).slice(first, len(texts))))
             first += len(texts)
         column = pa.array(np.concatenate(rates), QUALITY.type, from_pandas=True)  # NaN: not judged
-        if (known := learned.validation.get("languages")) is not None:
-            column = pc.if_else(foreign(table, known), pa.scalar(None, QUALITY.type), column)
     return write_whole([table.append_column(QUALITY, column)], task.out, SCORED)
 
 
-def foreign(table: pa.Table, known: Sequence[str]) -> pa.Array:
-    """Which texts are surely in a language that is not among these. Noise is often taken for some rare language, but
-    seldom surely: a twentieth of it, against a quarter."""
-    language = table["language"].combine_chunks()
-    sure = pc.fill_null(pc.greater_equal(table["language_p"].combine_chunks(), SURELY), False)
-    own = pc.is_in(language, pa.array([*known, UNDETERMINED, NO_LANGUAGE], pa.string()))
-    return pc.and_(sure, pc.invert(own))
+def learned_quality(model: QualityModel, texts: Sequence[str], measures: pa.Table) -> NDArray[np.float32]:
+    """Probability of each text to be a good one; NaN where it is too short to tell, or surely in a language
+    of which the model saw too little.
+
+    Noise is often taken for some rare language, but seldom surely: a twentieth of it, against a quarter.
+    """
+    rates = model.score(texts, measures)
+    known = model.validation.get("languages")
+    if known is not None:
+        own = np.isin(np.array(measures["language"].to_pylist(), dtype=object), [*known, UNDETERMINED, NO_LANGUAGE])
+        sure = np.nan_to_num(measures["language_p"].to_numpy().astype(np.float64)) >= SURELY
+        rates = np.where(sure & ~own, np.float32(np.nan), rates)
+    return rates
+
+
+def evidence(broken: NDArray[np.int32], rules: Sequence[Rule]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which texts are believed to be good, since they break no rule (`broken` of `decide`), and which to be noise.
+
+    A short text is not wanted, which its rule says; that it is noise a model would then say of the longer ones too.
+    """
+    about_length = [at for at, rule in enumerate(rules) if rule.rule in LENGTH_RULES]
+    return broken < 0, (broken >= 0) & ~np.isin(broken, about_length)
+
+
+def known_languages(measures: pa.Table) -> list[str]:
+    """Languages that enough of the good examples, whose measures these are, are in."""
+    counts = Counter(measures["language"].drop_null().to_pylist())
+    return sorted(name for name, count in counts.items() if count >= LEAST_OF_LANGUAGE)
 
 
 def measure(records: Path, work: Path, engine: Engine, advance: Advance) -> list[tuple[Path, Path]]:

@@ -114,19 +114,22 @@ def over_ranks(
     model: Transformer, config: PretrainConfig, parallel: Parallel, state: Path, bar: Progress, curves: Curves
 ) -> Progressed:
     """The same run by several ranks of this machine; `model` is given what they trained."""
-    layout = layout_of(model, config, parallel)
-    job = Job(
-        tokens=str(TOKENS),
-        state=str(state),
-        model=model.config.to_json(),
-        config=asdict(config),
-        layout=asdict(layout),
-        compress=parallel.compress,
-        warmup=round(config.warmup * config.steps),
-    )
     state.parent.mkdir(parents=True, exist_ok=True)
     path = state.with_name("job.json")
-    job.save(path)
+    if (
+        not path.exists()
+    ):  # a run that goes on keeps its stages: measured anew they might be others, and the last bits too
+        layout = layout_of(model, config, parallel)
+        job = Job(
+            tokens=str(TOKENS),
+            state=str(state),
+            model=model.config.to_json(),
+            config=asdict(config),
+            layout=asdict(layout),
+            compress=parallel.compress,
+            warmup=round(config.warmup * config.steps),
+        )
+        job.save(path)
 
     def on_line(line: str) -> None:
         told = as_told(line)

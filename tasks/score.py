@@ -6,7 +6,6 @@ Nothing is decided here, so a changed threshold of `clean` decides anew without 
 from __future__ import annotations
 
 import json
-from collections import Counter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,10 +24,10 @@ from data.engine import meet_of
 from data.judgments import EXAMPLES, examples
 from data.quality.label_errors import SCHEMA as DOUBTS
 from data.quality.label_errors import find_label_errors
-from data.quality.model import LEAST_BELIEVED, LEAST_EXAMPLES, LEAST_OF_LANGUAGE, QualityModel, train_quality
+from data.quality.model import LEAST_BELIEVED, LEAST_EXAMPLES, QualityModel, train_quality
 from data.quality.rules import QualityConfig, decide, rules_of
 from data.quality.weak import weak_examples
-from data.scoring import chosen_by_content, measure, rate, read_measured, texts_at
+from data.scoring import chosen_by_content, evidence, known_languages, measure, rate, read_measured, texts_at
 from data.shards import count_rows, read_shards, shard_files
 from data.workers import Engine
 from tasks.machines import engine
@@ -38,7 +37,6 @@ from tasks.stage import Context, Result, run
 RECORDS = Path("artifacts/ingest/records")
 OUT = Path("artifacts/score")
 CHARS_A_WORD = 6  # the space behind it counted
-LENGTH_RULES = frozenset(("min_chars", "max_chars", "min_words"))
 EXPECTED_SHARE = 0.1  # of the records have a near duplicate: what the plan of the search assumes
 
 
@@ -130,11 +128,8 @@ def learn(params: Score, facts: Facts, measured: pa.Table) -> tuple[QualityModel
     rules = rules_of(QualityConfig())
     broken, _ = decide(measured, rules)
     something = facts.keys != b""
-    # A short text is not wanted, which its rule says; that it is noise the model would say of the longer ones too.
-    about_length = [at for at, rule in enumerate(rules) if rule.rule in LENGTH_RULES]
     believed, noise = (
-        chosen_by_content(facts.digests, something & asked, params.learned.rows)
-        for asked in (broken < 0, (broken >= 0) & ~np.isin(broken, about_length))
+        chosen_by_content(facts.digests, something & asked, params.learned.rows) for asked in evidence(broken, rules)
     )
     good, refused = texts_at(RECORDS, believed), texts_at(RECORDS, noise)
     known = weak_examples(told_good.texts if told_good else good, told_bad.texts if told_bad else refused, params.seed)
@@ -144,8 +139,7 @@ def learn(params: Score, facts: Facts, measured: pa.Table) -> tuple[QualityModel
         return None, {"off": reason}
     model = train_quality(known.good, known.bad, params.seed, known.parents)
     if not told_good:
-        of = Counter(measured["language"].take(pa.array(believed)).drop_null().to_pylist())
-        model.validation["languages"] = sorted(name for name, count in of.items() if count >= LEAST_OF_LANGUAGE)
+        model.validation["languages"] = known_languages(measured.take(pa.array(believed)))
     return model, {"good": len(known.good), "bad": len(known.bad), **model.validation}
 
 

@@ -61,3 +61,9 @@ class PackedLoader:
 def batch_of(packed: PackedRows, start: int, end: int) -> TokenBatch:
     ids, targets, docs = (torch.from_numpy(x[start:end]).long() for x in (packed.ids, packed.targets, packed.docs))
     return TokenBatch(ids, targets, docs)
+
+
+def share(batch: TokenBatch, rank: int, ranks: int) -> TokenBatch:
+    """A rank's rows of a batch: contiguous, in sizes that differ by one at most, perhaps none."""
+    part = [tensor.tensor_split(ranks)[rank] for tensor in (batch.ids, batch.targets, batch.docs)]
+    return TokenBatch(*part)

@@ -19,9 +19,8 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
 
 from data.errors import DaymillError
-from training.loader import TokenBatch
+from training.loader import TokenBatch, share
 from training.model import Transformer
-from training.parallel.data import share
 from training.parallel.orders import Schedule
 from training.parallel.pipeline import TIED, Pipeline
 from training.parallel.reducer import BUCKET_BYTES, AllReduce, Exchange, Reducer

@@ -46,9 +46,10 @@ def check(schedule: Schedule, ranks: int, micro_batches: int, a_rank: int) -> No
         )
     rounds = max(1, micro_batches // ranks)
     if schedule in ("interleaved", "zero-bubble") and micro_batches % rounds:
+        more = next(count for count in range(micro_batches, 2 * micro_batches) if count % (count // ranks) == 0)
         raise DaymillError(
             f"schedule {schedule} with {ranks} ranks cannot divide {micro_batches} micro-batches into {rounds} equal "
-            f"rounds; expected a multiple of {ranks}"
+            f"rounds; the next count that it can is {more}"
         )
 
 

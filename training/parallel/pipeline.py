@@ -162,7 +162,7 @@ class Pipeline:
         The loss is divided by `total` before its backward pass. All micro-batches are filled up to the rows of the
         largest, for the shapes that travel are fixed; rows of filling have no target.
         """
-        rows = max(len(batch.ids) for batch in micro_batches)
+        rows = max(1, *(len(batch.ids) for batch in micro_batches))  # a data rank may have none
         schedule = self.prepared(len(micro_batches), rows, micro_batches[0].ids.shape[1], total)
         ids, targets, docs = (
             torch.cat([filled(tensor, rows, value) for tensor in tensors])

@@ -20,9 +20,8 @@ BUCKET_BYTES = 25 << 20  # large enough for the link's full speed, small enough 
 
 @dataclass
 class Traffic:
-    """What reductions cost so far: how many there were, and the bytes that this rank sent and received."""
+    """Bytes that this rank sent and received so far."""
 
-    reductions: int = 0
     sent: int = 0
     received: int = 0
 
@@ -151,7 +150,6 @@ class Reducer:
             bucket.spread(sent.wait())
         self.under_way = []
         self.armed = False
-        self.traffic.reductions += 1
 
 
 def buckets_of(named: Sequence[tuple[str, nn.Parameter]], size: int) -> list[Bucket]:

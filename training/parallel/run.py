@@ -10,10 +10,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from training.loader import TokenBatch
+from training.loader import TokenBatch, share
 from training.model import Transformer
 from training.parallel.blockwise import LargestOfBlock
-from training.parallel.data import share
 from training.parallel.layout import Layout, Mesh
 from training.parallel.reducer import AllReduce, Exchange
 from training.parallel.whole import restore_part, whole_tensors

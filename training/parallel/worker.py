@@ -41,7 +41,9 @@ class Job:
     warmup: int = 0  # steps that send all gradients before compression begins
 
     def save(self, path: Path) -> None:
-        path.write_text(json.dumps(asdict(self)), encoding="utf-8")
+        beside = path.with_name(f"{path.name}.writing")
+        beside.write_text(json.dumps(asdict(self)), encoding="utf-8")
+        beside.replace(path)
 
     @staticmethod
     def load(path: Path) -> Job:

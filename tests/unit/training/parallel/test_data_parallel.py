@@ -10,11 +10,12 @@ import pytest
 import torch
 
 from tests.unit.training.parallel import worlds
-from tests.unit.training.parallel.models import batches, tiny
-from training.loader import TokenBatch
+from tests.unit.training.parallel.models import LENGTH, batches, tiny
+from training.loader import TokenBatch, share
 from training.optim import make_adamw
 from training.parallel.blockwise import LargestOfBlock
-from training.parallel.data import DataParallel, share
+from training.parallel.layout import Layout, Mesh
+from training.parallel.reducer import AllReduce, Bucket, Sent, Traffic
 from training.pretrain import token_loss_sum
 from training.step import Trainer
 from training.world import Alone
@@ -24,10 +25,21 @@ STEPS = 3
 SMALL = 6_000  # bytes of a bucket: several of them
 
 
+class Spy(AllReduce):
+    """Counts how often gradients are sent."""
+
+    begun = 0
+
+    def begin(self, bucket: Bucket, flat: torch.Tensor, traffic: Traffic) -> Sent:
+        Spy.begun += 1
+        return super().begin(bucket, flat, traffic)
+
+
 def train(rank: int, ranks: int, dtype: torch.dtype, late: bool = False, poison: int = -1) -> dict[str, Any]:
     """A few steps; the gradients of the last one, all weights, and what the steps reported."""
-    model = tiny(2, seed=0 if rank == 0 else 99, dtype=dtype)  # the first rank's weights are told to the others
-    world = DataParallel(model, bucket_bytes=SMALL) if ranks > 1 else Alone()
+    model = tiny(2, dtype=dtype)
+    Spy.begun = 0
+    world = Mesh(model, Layout(data=ranks), LENGTH, Spy, bucket_bytes=SMALL) if ranks > 1 else Alone()
     trainer = Trainer(model, make_adamw(model, 0.1), 1.0, world)
     reports = []
     for step in range(STEPS):
@@ -41,13 +53,13 @@ def train(rank: int, ranks: int, dtype: torch.dtype, late: bool = False, poison:
 
         report = trainer.step(parts, loss_sum, lambda batch: batch.tokens, 1e-3)
         reports.append([report.loss_sum, report.weight, report.grad_norm, float(report.updated)])
-    reductions = world.reducer.traffic.reductions if isinstance(world, DataParallel) else 0
+    reducer = world.reducer if isinstance(world, Mesh) else None
     return {
         "gradients": {name: p.grad for name, p in model.named_parameters()},
         "weights": dict(model.state_dict()),
         "reports": reports,
-        "reductions": reductions,
-        "buckets": len(world.reducer.buckets) if isinstance(world, DataParallel) else 0,
+        "begun": Spy.begun if reducer else 0,
+        "buckets": len(reducer.buckets) if reducer else 0,
     }
 
 
@@ -68,7 +80,7 @@ def test_ranks_give_the_gradients_of_one_process(
         same(mine["gradients"], alone["gradients"], relative)
         for ours, theirs in zip(mine["reports"], alone["reports"], strict=True):
             assert ours == pytest.approx(theirs, rel=relative * 10)
-        assert mine["reductions"] == STEPS and mine["buckets"] > 3
+        assert mine["begun"] == STEPS * mine["buckets"] and mine["buckets"] > 3, "each bucket once a step"
         for name, weight in mine["weights"].items():
             assert torch.equal(weight, together[0]["weights"][name]), f"{name}: replicas differ"
 
@@ -86,12 +98,11 @@ def test_a_rank_without_rows_and_a_poisoned_rank(tmp_path: Path) -> None:
 
 def compressed(rank: int, ranks: int, steps: int, warmup: int) -> dict[str, Any]:
     """Sums of what was reduced and of what there was to reduce, the error memory, and the bytes that were sent."""
-    import torch.distributed as dist
-
     model = tiny(2)
-    assert dist.group.WORLD is not None
-    exchange = LargestOfBlock(dist.group.WORLD, saved=0.8, warmup=warmup)
-    world = DataParallel(model, exchange=exchange, bucket_bytes=SMALL)
+    world = Mesh(model, Layout(data=ranks), LENGTH, partial(LargestOfBlock, saved=0.8, warmup=warmup), SMALL)
+    assert world.reducer is not None
+    exchange = world.reducer.exchange
+    assert isinstance(exchange, LargestOfBlock)
     given = {name: torch.zeros_like(p) for name, p in model.named_parameters()}
     reduced = {name: torch.zeros_like(p) for name, p in model.named_parameters()}
     for step in range(steps):

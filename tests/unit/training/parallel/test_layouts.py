@@ -13,9 +13,8 @@ from torch.distributed.tensor import DTensor
 from data.errors import DaymillError
 from tests.unit.training.parallel import worlds
 from tests.unit.training.parallel.models import LENGTH, batches, tiny
-from training.loader import TokenBatch
+from training.loader import TokenBatch, share
 from training.optim import make_adamw
-from training.parallel.data import share
 from training.parallel.layout import Layout, Mesh, local
 from training.parallel.orders import Schedule
 from training.parallel.tensor import pieces_of

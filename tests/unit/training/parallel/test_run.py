@@ -96,8 +96,11 @@ def test_a_run_over_ranks_is_the_run_of_one(layout: Layout, tmp_path: Path) -> N
         (Layout(data=2), {"dropout": 0.2}),
         (Layout(data=2), {"compress": True}),
         (Layout(pipeline=2, schedule="zero-bubble", sizes=(3, 1)), {"dropout": 0.2}),
+        (Layout(tensor=2), {"dropout": 0.2}),
+        (Layout(data=2, shard=True), {"dropout": 0.2}),
+        (Layout(data=4, pipeline=2, sizes=(2, 2)), {}),  # three rows a micro-batch: one data rank has none
     ],
-    ids=["data", "compressed", "pipeline"],
+    ids=["data", "compressed", "pipeline", "tensor", "sharded", "a rank without rows"],
 )
 def test_a_cut_run_ends_bit_equal(layout: Layout, more: dict[str, Any], tmp_path: Path) -> None:
     whole = worlds.run(layout.ranks, tmp_path / "a", run, tmp_path / "whole", layout, more)
