@@ -39,6 +39,11 @@ MEASURED = pa.schema([*IDENTITY, *MEASURES])
 SCORED = MEASURED.append(QUALITY)
 BATCH_ROWS = 2_000
 SURELY = 0.9  # probability of a language
+JUDGED_ANYWAY = (
+    UNDETERMINED,
+    NO_LANGUAGE,
+    "la",
+)  # Latin: dummy text (lorem ipsum) is; passing it over left 1 % of noise more
 LENGTH_RULES = frozenset(("min_chars", "max_chars", "min_words"))
 
 Advance = Callable[[int], None]
@@ -115,7 +120,7 @@ def learned_quality(model: QualityModel, texts: Sequence[str], measures: pa.Tabl
     rates = model.score(texts, measures)
     known = model.validation.get("languages")
     if known is not None:
-        own = np.isin(np.array(measures["language"].to_pylist(), dtype=object), [*known, UNDETERMINED, NO_LANGUAGE])
+        own = np.isin(np.array(measures["language"].to_pylist(), dtype=object), [*known, *JUDGED_ANYWAY])
         sure = np.nan_to_num(measures["language_p"].to_numpy().astype(np.float64)) >= SURELY
         rates = np.where(sure & ~own, np.float32(np.nan), rates)
     return rates
