@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import torch
 
@@ -58,6 +59,16 @@ def workers(job: Path) -> list[int]:
     return found
 
 
+def listening() -> set[str]:
+    """Addresses at which processes that this one started are heard."""
+    found = set()
+    for child in psutil.Process().children(recursive=True):
+        for connection in child.net_connections("tcp"):
+            if connection.status == psutil.CONN_LISTEN:
+                found.add(connection.laddr.ip)
+    return found
+
+
 def make_job(folder: Path, layout: Layout) -> Path:
     (folder / "tokens").mkdir()
     for name, seed in (("train", 0), ("valid", 1)):
@@ -72,17 +83,21 @@ def test_a_killed_rank_is_started_again_and_nothing_is_lost(tmp_path: Path) -> N
     path = make_job(tmp_path, Layout(data=2))
     killed: list[int] = []
     steps: list[int] = []
+    heard_at: set[str] = set()
 
     def on_line(line: str) -> None:
         told: dict[str, Any] = json.loads(line) if line.startswith("{") else {}
         if "step" in told:
             steps.append(told["step"])
+            if told["step"] == 3:
+                heard_at.update(listening())
             if told["step"] == 12 and not killed and (tmp_path / "state").exists():
                 killed.extend(workers(path)[-1:])
                 os.kill(killed[0], signal.SIGKILL)
 
     launch(2, "training.parallel.worker", [str(path)], on_line)
     assert killed and max(steps) == 40
+    assert heard_at == {"127.0.0.1"}, "torchrun and its ranks listen on loopback alone"
     torch.manual_seed(CONFIG.seed)
     alone = Transformer(SHAPE)
     config = replace(CONFIG, save_every_s=1e9)

@@ -1,4 +1,4 @@
-"""Worker processes started by torchrun: on this machine by ourselves, on several by whoever starts torchrun there.
+"""Worker processes of this machine, started by torchrun.
 
 A worker that dies takes its fellows down, and torchrun starts all of them again, a few times; they go on from the last
 checkpoint. The store of every try has a prefix of its own: what a dead try left in it must not be taken for an answer.
@@ -19,10 +19,9 @@ import torch.distributed as dist
 
 from data.errors import DaymillError
 from data.parent import end_with_parent
+from training.parallel.torchrun import LOOPBACK
 
 RESTARTS = 3
-# torchrun, but one that does not outlive the stage that started it
-TORCHRUN = "from data.parent import end_with_parent as e; e(); from torch.distributed.run import main; main()"
 PATIENCE = timedelta(minutes=30)  # a collective that takes longer is a dead rank
 
 
@@ -33,11 +32,14 @@ def launch(
 
     Raises DaymillError with their last lines where they fail more often than `restarts`.
     """
-    command = [sys.executable, "-c", TORCHRUN, "--standalone", "--nproc-per-node", str(ranks)]
+    command = [sys.executable, "-m", "training.parallel.torchrun", "--standalone", "--local-addr", LOOPBACK]
+    command += ["--nproc-per-node", str(ranks)]
     command += ["--max-restarts", str(restarts), "--monitor-interval", "0.5", "-m", module, *arguments]
     threads = str(max(1, (os.cpu_count() or 1) // ranks))
     paths = os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = os.environ | {"OMP_NUM_THREADS": threads, "PYTHONUNBUFFERED": "1", "PYTHONPATH": paths}
+    if sys.platform == "linux":
+        environment["GLOO_SOCKET_IFNAME"] = "lo"  # ranks of this machine talk over loopback
     last: list[str] = []
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", env=environment
