@@ -94,6 +94,7 @@ def test_an_adopted_encoder_is_finetuned_saved_and_loaded(minilm: Path, tmp_path
     save_checkpoint(tmp_path / "c", model, Card(model.backbone.config, "classify", ["ham", "spam"]), tokenizer_json)
     loaded, _ = load_checkpoint(tmp_path / "c")
     ids, mask = batch(tokenizer_json)
+    model.backbone.set_attention("plain")  # training took the kernel that it measured as the faster one
     with torch.no_grad():
         assert torch.equal(model(ids, mask), loaded(ids, mask))
 
