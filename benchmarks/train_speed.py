@@ -96,7 +96,7 @@ def ours() -> Callable[[int], float]:
     def step() -> None:
         nonlocal done
         rate = learning_rate(done, config.steps, config.lr, 100, config.floor)
-        trainer.step([loader.next()], lambda b: token_loss_sum(model, b, choice.bf16), lambda b: b.tokens, rate)
+        trainer.step([loader.next()], lambda b: token_loss_sum(model, b, choice.precision), lambda b: b.tokens, rate)
         done += 1
 
     return timed(step)

@@ -32,7 +32,6 @@ from training.rows import Rows, load_rows
 SPLIT = Path("artifacts/split")
 PRETRAINED = Path("artifacts/pretrain/checkpoint")
 OUT = Path("artifacts/finetune")
-SWITCH = {"auto": None, "on": True, "off": False}
 PARTS = ("train", "valid", "test")
 
 
@@ -57,7 +56,8 @@ class Finetune(Params):
     average: float = Field(ge=0, lt=1)
     evaluations: float = Field(gt=0)
     patience: int = Field(ge=0)
-    bf16: Literal["auto", "on", "off"]
+    precision: Literal["auto", "fp32", "bf16", "fp16", "tf32", "fp8", "adaptive"]
+    emulate: bool = Field(description="The precision's rounding whatever it costs, also where the device lacks it.")
     seed: int = Field(ge=0)
 
 
@@ -74,8 +74,8 @@ def main(params: Finetune, ctx: Context) -> Result:
     at = data.train.names.index(positive) if positive is not None else None
 
     config = ClassifyConfig(
-        **params.model_dump(include=set(ClassifyConfig.__dataclass_fields__) - {"positive", "bf16"}),
-        bf16=SWITCH[params.bf16],
+        **params.model_dump(include=set(ClassifyConfig.__dataclass_fields__) - {"positive", "precision"}),
+        precision=None if params.precision == "auto" else params.precision,
         positive=at,
     )
     model = classifier_from(backbone, len(data.train.names), params.dropout, params.context == "causal", params.seed)

@@ -23,14 +23,17 @@ from data.tokens import pad
 from training.losses import label_loss_sum, soft_loss_sum
 from training.memory import keep_freed_memory
 from training.metrics import best_threshold, confusion, headline
+from training.mixed import leaves_plain, set_modes
 from training.model import Classifier, mean_pool
+from training.numerics import Numerics
 from training.optim import make_adamw
-from training.precision import Choice, Kernel, autocast, choose
+from training.precision import Choice, Kernel, Precision, autocast
 from training.predict import predict_logits
 from training.rows import Rows
 from training.schedule import learning_rate
+from training.settle import settle
 from training.state import load_state, part, restore_training, save_state, training_tensors
-from training.step import Trainer
+from training.step import StepReport, Trainer
 
 PROBE_ROWS = 4
 
@@ -62,7 +65,8 @@ class ClassifyConfig:
     average: float = 0.0  # decay of the moving average of weights that is evaluated and kept; 0 keeps the last
     evaluations: float = 1.0  # per epoch
     patience: int = 3  # evaluations without a lower validation loss before stopping; 0 never stops
-    bf16: bool | None = None  # None: measure
+    precision: Precision | None = None  # None: measure
+    emulate: bool = False  # compute the precision's rounding whatever it costs, also where the device lacks it
     attention: Kernel | None = None  # None: measure
     positive: int | None = None  # index of the label whose F1 is reported on the way
     seed: int = 0
@@ -78,6 +82,8 @@ class History:
     seconds: float = 0.0
     best_step: int = 0
     choice: dict[str, Any] = field(default_factory=dict)  # training.precision.Choice
+    skipped: int = 0  # steps that were not finite: their rows are used up, nothing else of them counts
+    numerics: dict[str, Any] = field(default_factory=dict)  # training.numerics.Numerics.state
     stopped_early: bool = False
 
     @property
@@ -103,6 +109,7 @@ class RowBatch:
     weights: Tensor | None = None  # [B]
 
 
+@leaves_plain
 def train_classifier(
     model: Classifier,
     train: Rows,
@@ -157,7 +164,7 @@ class Job:
         self.distill = distill if teacher is not None else None
         self.teacher = teacher
         self.soft: Tensor | None = None
-        self.bf16 = False
+        self.precision: Precision = "fp32"
         self.order: tuple[int, NDArray[np.int64]] = (-1, np.empty(0, dtype=np.int64))
 
     def run(
@@ -176,7 +183,11 @@ class Job:
             if self.config.average:
                 self.average = {name: p.detach().clone() for name, p in self.model.named_parameters()}
         choice = Choice(**self.history.choice)
-        self.bf16 = choice.bf16
+        self.precision = choice.precision
+        set_modes(self.model, choice)
+        self.trainer.numerics = Numerics(self.model, choice)
+        if saved is not None:
+            self.trainer.numerics.load(self.history.numerics)
         self.model.backbone.set_attention(choice.attention)
         self.prepare_teacher()
         self.model.train()
@@ -185,7 +196,12 @@ class Job:
         while self.history.steps < self.steps and not self.history.stopped_early:
             if on_step is not None:
                 on_step(self.history.steps, self.steps)
-            loss = self.update()
+            report = self.update()
+            if report.skipped:  # its rows are used up; schedule, counters and average stay
+                self.history.skipped += 1
+                continue
+            self.history.steps += 1
+            loss = report.loss
             if progress is not None:
                 progress.advance(self.config.rows, f"loss {loss:.3f}, {self.history.tokens_per_s:,.0f} tokens/s")
             if self.history.steps % self.every == 0 or self.history.steps == self.steps:
@@ -199,20 +215,19 @@ class Job:
         self.finish(valid)
         return self.history
 
-    def update(self) -> float:
-        """One step; returns its mean loss."""
+    def update(self) -> StepReport:
+        """One step, as a rule an update."""
         start = time.perf_counter()
         step, config = self.history.steps, self.config
         rate = learning_rate(step, self.steps, config.lr, round(config.warmup * self.steps), config.floor)
-        report = self.trainer.step(self.micro_batches(step), self.loss_sum, self.weight, rate)
+        report = self.trainer.step(self.micro_batches(step + self.history.skipped), self.loss_sum, self.weight, rate)
         if self.average and report.updated:
             # Early on the average follows quickly, so that it does not remember the first random weights.
             decay = min(config.average, (1 + step) / (10 + step))
             now = [p.detach() for p in self.model.parameters()]
             torch._foreach_lerp_(list(self.average.values()), now, 1 - decay)
-        self.history.steps += 1
         self.history.seconds += time.perf_counter() - start
-        return report.loss
+        return report
 
     def micro_batches(self, step: int) -> list[RowBatch]:
         """The rows of a step, drawn without replacement within each epoch, bucketed by length."""
@@ -237,7 +252,7 @@ class Job:
 
     def loss_sum(self, batch: RowBatch) -> Tensor:
         model, distill = self.model, self.distill
-        with autocast(self.bf16):
+        with autocast(self.precision, batch.ids.device):
             if distill is None or not distill.hidden:
                 hidden_BTD, logits_BC = None, model(batch.ids, batch.mask)
             else:
@@ -249,7 +264,7 @@ class Job:
         teacher_BC = batch.teacher
         if hidden_BTD is not None:
             assert isinstance(self.teacher, Classifier)
-            with torch.no_grad(), autocast(self.bf16):
+            with torch.no_grad(), autocast(self.precision, batch.ids.device):
                 goal_BTD = self.teacher.backbone.hidden(batch.ids, batch.mask)
                 teacher_BC = self.teacher.head(mean_pool(goal_BTD, batch.mask))
         assert teacher_BC is not None
@@ -278,26 +293,30 @@ class Job:
             return
         logits = self.teacher
         if isinstance(logits, nn.Module):
-            logits = predict_logits(logits, self.train.tokens, bf16=self.bf16)
+            logits = predict_logits(logits, self.train.tokens, precision=self.precision)
         self.soft = torch.from_numpy(np.asarray(logits, dtype=np.float32))
 
     def probe(self) -> Choice:
         """Precision and attention kernel for a few of the longest rows."""
         batch = self.batch(np.argsort(-self.train.lengths, kind="stable")[:PROBE_ROWS])
 
-        def run(bf16: bool, attention: Kernel) -> None:
+        def run(precision: Precision, attention: Kernel) -> None:
             self.model.backbone.set_attention(attention)
-            with autocast(bf16):
+            with autocast(precision, batch.ids.device):
                 loss = label_loss_sum(self.model(batch.ids, batch.mask), batch.labels)
             loss.backward()
             self.model.zero_grad(set_to_none=True)
 
-        return choose(run, self.model.backbone.config.width, self.config.bf16, self.config.attention)
+        config = self.config
+        width = self.model.backbone.config.width
+        return settle(
+            self.model, run, width, config.max_tokens, config.precision, config.attention, emulate=config.emulate
+        )
 
     def evaluate(self, valid: Rows, train_loss: float) -> dict[str, float]:
         """Validation loss (sum over sum) and the headline metric; keeps the weights when the loss is the lowest."""
         with self.averaged():
-            logits = predict_logits(self.model, valid.tokens, bf16=self.bf16)
+            logits = predict_logits(self.model, valid.tokens, precision=self.precision)
             loss = label_loss_sum(torch.from_numpy(logits), torch.from_numpy(valid.labels)).item() / len(valid)
             self.model.train()
             if loss < self.best_loss:
@@ -337,6 +356,7 @@ class Job:
         tensors = training_tensors(self.model, self.trainer.optimizer)
         tensors |= {f"average/{name}": tensor for name, tensor in self.average.items()}
         tensors |= {f"best/{name}": tensor for name, tensor in self.best.items()}
+        self.history.numerics = self.trainer.numerics.state()
         save_state(path, tensors, {"history": asdict(self.history), "best_loss": self.best_loss})
 
     def restore(self, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import asdict
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from data.errors import DaymillError
 from training.loader import TokenBatch, share
 from training.model import Transformer
 from training.parallel.blockwise import LargestOfBlock
 from training.parallel.layout import Layout, Mesh
 from training.parallel.reducer import AllReduce, Exchange
 from training.parallel.whole import restore_part, whole_tensors
-from training.precision import KERNELS, Choice
+from training.precision import Choice, Precision
 from training.pretrain import Ranks, token_loss_sum
 from training.state import part
 from training.world import World
@@ -28,9 +31,32 @@ def spread_over(
     """For training.pretrain.pretrain: makes of a whole model this rank's part."""
 
     def spread(model: Transformer, choice: Choice) -> Ranks:
-        return ManyRanks(model, layout, tokens, micro_batches, choice.bf16, exchange)
+        return ManyRanks(model, layout, tokens, micro_batches, choice, exchange)
 
     return spread
+
+
+def check_precision_of(layout: Layout, precision: Precision | None) -> None:
+    """Raises DaymillError for a precision that this layout cannot compute in as one process would."""
+    refused = {
+        "fp8": {"tensor": layout.tensor > 1},  # a rank would scale its part of a layer for itself
+        "adaptive": {"tensor": layout.tensor > 1, "pipeline": layout.pipeline > 1, "shard": layout.shard},
+    }
+    broken = [name for name, found in refused.get(precision or "", {}).items() if found]
+    if broken:
+        raise DaymillError(
+            f"precision {precision} is not for runs with parallel.{' and parallel.'.join(broken)}; choose bf16 or fp16"
+        )
+
+
+def told_by_first(mine: dict[str, Any]) -> dict[str, Any]:
+    """What the first rank has, as JSON."""
+    told = json.dumps(mine).encode()
+    size = torch.tensor(len(told))
+    dist.broadcast(size, 0)
+    bytes_ = torch.frombuffer(bytearray(told.ljust(int(size))[: int(size)]), dtype=torch.uint8).clone()
+    dist.broadcast(bytes_, 0)
+    return json.loads(bytes_.numpy().tobytes())
 
 
 class ManyRanks:
@@ -42,10 +68,11 @@ class ManyRanks:
         layout: Layout,
         tokens: int,
         micro_batches: int,
-        bf16: bool,
+        choice: Choice,
         exchange: Callable[[dist.ProcessGroup], Exchange],
     ) -> None:
-        self.model, self.micro_batches, self.bf16 = model, micro_batches, bf16
+        check_precision_of(layout, choice.precision)
+        self.model, self.micro_batches = model, micro_batches
         self.mesh = Mesh(model, layout, tokens, exchange)
         self.world: World = self.mesh
 
@@ -54,10 +81,9 @@ class ManyRanks:
         return dist.get_rank() == 0
 
     def choice(self, mine: Choice) -> Choice:
-        told = torch.tensor([int(mine.bf16), KERNELS.index(mine.attention)])
-        dist.broadcast(told, 0)
-        self.bf16 = bool(told[0])
-        return replace(mine, bf16=self.bf16, attention=KERNELS[int(told[1])])
+        chosen = Choice(**told_by_first(asdict(mine)))
+        self.mesh.compute_in(chosen.precision)
+        return chosen
 
     def share(self, batches: list[TokenBatch], seed: int, step: int) -> list[TokenBatch]:
         """Also seeds what dropout draws, from the step and the data rank alone: nothing of it needs to be saved, and
@@ -67,14 +93,14 @@ class ManyRanks:
         torch.manual_seed(int.from_bytes(told) >> 1)
         return [share(batch, self.mesh.rank, self.mesh.ranks) for batch in batches]
 
-    def loss_sum(self, batches: list[TokenBatch], bf16: bool) -> float:
+    def loss_sum(self, batches: list[TokenBatch], precision: Precision) -> float:
         """A pipeline is given as many batches as in a step: those that are missing have no target."""
         first = batches[0]
         nothing = TokenBatch(
             torch.zeros_like(first.ids), torch.full_like(first.targets, -100), torch.full_like(first.docs, -1)
         )
         filled = batches + [nothing] * (self.micro_batches - len(batches) if self.mesh.pipeline is not None else 0)
-        return self.mesh.evaluate(filled, lambda batch: token_loss_sum(self.model, batch, bf16))
+        return self.mesh.evaluate(filled, lambda batch: token_loss_sum(self.model, batch, precision))
 
     def agreed(self, flag: bool) -> bool:
         return self.mesh.agreed(flag)

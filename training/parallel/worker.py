@@ -69,6 +69,10 @@ class Teller:
             print(json.dumps(line), flush=True)
 
 
+def tell(line: str) -> None:
+    print(line, flush=True)
+
+
 def main() -> None:
     job = Job.load(Path(sys.argv[1]))
     with joined():
@@ -80,7 +84,9 @@ def main() -> None:
         exchange = partial(LargestOfBlock, saved=job.compress, warmup=job.warmup) if job.compress else AllReduce
         spread = spread_over(layout, config.length, config.accumulate, exchange)
         teller = Teller(dist.get_rank() == 0)
-        pretrain(model, train, valid, config, state=Path(job.state), progress=teller, curves=teller, spread=spread)
+        pretrain(
+            model, train, valid, config, state=Path(job.state), progress=teller, curves=teller, spread=spread, note=tell
+        )
 
 
 if __name__ == "__main__":
