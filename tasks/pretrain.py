@@ -44,6 +44,7 @@ class Parallel(Params):
     schedule: Literal["auto", "gpipe", "1f1b", "interleaved", "zero-bubble", "zero-bubble-v"]
     shard: bool = Field(description="Data ranks share parameters and moments (FSDP2) instead of holding replicas.")
     compress: float = Field(ge=0, lt=1, description="Share of the gradients' bytes that data ranks save.")
+    rebalance: float = Field(ge=0, description="Times the mean that the busiest pipeline stage may take; 0: any.")
     restarts: int = Field(ge=0, description="Times that the ranks are started again when one dies.")
 
     @property
@@ -138,6 +139,7 @@ def over_ranks(
             layout=asdict(layout),
             compress=parallel.compress,
             warmup=round(config.warmup * config.steps),
+            rebalance=parallel.rebalance,
         )
         job.save(path)
 
@@ -176,7 +178,8 @@ def layout_of(model: Transformer, config: PretrainConfig, parallel: Parallel) ->
         wanted = [name for name in wanted if parallel.schedule != "auto" or not name.startswith("zero-bubble")]
     found = plans(costs, parallel.pipeline, [config.accumulate], schedules=wanted)
     print("\n".join(f"pretrain: {line}" for line in table(found).splitlines()), flush=True)
-    return Layout(**known, schedule=found[0].schedule, sizes=found[0].sizes)
+    seconds = tuple(cost.seconds for cost in costs)
+    return Layout(**known, schedule=found[0].schedule, sizes=found[0].sizes, costs=seconds)
 
 
 def as_told(line: str) -> dict[str, Any]:

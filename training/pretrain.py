@@ -120,6 +120,10 @@ class Ranks(Protocol):
         """What the first rank says."""
         ...
 
+    def moved(self) -> bool:
+        """After a save: whether the run is to go on from there under another layout."""
+        ...
+
     def tensors(self, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
         """What is to be saved, on the first rank."""
         ...
@@ -153,6 +157,9 @@ class OneProcess:
     def agreed(self, flag: bool) -> bool:
         return flag
 
+    def moved(self) -> bool:
+        return False
+
     def tensors(self, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
         return training_tensors(self.model, optimizer)
 
@@ -178,7 +185,8 @@ def pretrain(
 
     `spread` makes of the model this rank's part of it, once precision and kernel are chosen; without it one process
     trains alone. `note` is told how the run computes and why. All ranks read the same state, the first one writes it,
-    and no layout is bound to it. Raises DaymillError for a state of another model and for twenty non-finite steps in a row.
+    and no layout is bound to it; ranks that are to go on under another layout return before the last step. Raises
+    DaymillError for a state of another model and for twenty non-finite steps in a row.
     """
     keep_freed_memory()
     torch.manual_seed(config.seed)
@@ -245,6 +253,8 @@ def pretrain(
             tensors = ranks.tensors(trainer.optimizer)
             if ranks.first:
                 save_state(state, tensors, asdict(done))
+            if done.step < config.steps and ranks.moved():
+                break
             last_save = time.monotonic()
     model.eval()
     return done

@@ -41,7 +41,8 @@ pretrain:
   replay: null
   attention: auto
   save_every_s: 0.2
-  parallel: {data: 1, tensor: 1, pipeline: 1, schedule: auto, shard: false, compress: 0.0, restarts: 0}
+  parallel: {data: 1, tensor: 1, pipeline: 1, schedule: auto, shard: false, compress: 0.0, rebalance: 0,
+    restarts: 0}
   seed: 0
 """
 PIPELINE = """

@@ -36,7 +36,8 @@ PRETRAIN: dict[str, Any] = {
     "emulate": False, "fp8_scaling": "tensor", "replay": None,
     "save_every_s": 1, "seed": 0,
     "parallel": {
-        "data": 1, "tensor": 1, "pipeline": 1, "schedule": "auto", "shard": False, "compress": 0.0, "restarts": 0,
+        "data": 1, "tensor": 1, "pipeline": 1, "schedule": "auto", "shard": False, "compress": 0.0,
+        "rebalance": 1.25, "restarts": 0,
     },
 }  # fmt: skip
 FINETUNE: dict[str, Any] = {

@@ -57,16 +57,16 @@ def launch(
 
 
 @contextmanager
-def joined() -> Iterator[None]:
-    """Be one of torchrun's ranks, on gloo, for the time of the block."""
+def joined(turn: int = 0) -> Iterator[None]:
+    """Be one of torchrun's ranks, on gloo, for the time of the block, which may be the process's `turn`-th one."""
     end_with_parent()
-    turn, rank, ranks = (os.environ[name] for name in ("TORCHELASTIC_RESTART_COUNT", "RANK", "WORLD_SIZE"))
+    started, rank, ranks = (os.environ[name] for name in ("TORCHELASTIC_RESTART_COUNT", "RANK", "WORLD_SIZE"))
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     store = dist.TCPStore(host, port, int(ranks), is_master=False, timeout=PATIENCE)
     dist.init_process_group(
         "gloo",
-        store=dist.PrefixStore(f"try{turn}", store),
+        store=dist.PrefixStore(f"try{started}-{turn}", store),
         rank=int(rank),
         world_size=int(ranks),
         timeout=PATIENCE,

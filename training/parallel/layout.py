@@ -39,6 +39,7 @@ class Layout:
     schedule: Schedule = "1f1b"
     sizes: tuple[int, ...] = ()  # blocks of each pipeline stage
     shard: bool = False  # FSDP2: data ranks share parameters, gradients and moments instead of holding replicas
+    costs: tuple[float, ...] = ()  # seconds of a micro-batch in each block, as measured; what a new split starts from
 
     @property
     def ranks(self) -> int:

@@ -128,7 +128,7 @@ class Pipeline:
         self.running: tuple[tuple[int, int], Any] | None = None
         self.dtype = next(model.parameters()).dtype
         self.precision: Precision = "fp32"
-        self.busy = Busy()
+        self.busy = {index: Busy() for index in self.stages}
         self.leave_the_rest()
 
     @property
@@ -201,7 +201,7 @@ class Pipeline:
                 made = TimedStage(
                     stage, index, self.count, torch.device("cpu"), (source,), (between,), group=self.group
                 )
-                made.busy = self.busy
+                made.busy = self.busy[index]
                 stages.append(made)
             kind = CLASSES[self.schedule]
             several = self.schedule not in ("gpipe", "1f1b")
@@ -210,7 +210,7 @@ class Pipeline:
         return self.running[1]
 
     def loss(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        with self.busy.counted():
+        with self.busy[self.count - 1].counted():
             return self.model.project(hidden, targets) / self.total
 
 

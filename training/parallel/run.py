@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from training.loader import TokenBatch, share
 from training.model import Transformer
 from training.parallel.blockwise import LargestOfBlock
 from training.parallel.layout import Layout, Mesh
+from training.parallel.rebalance import STEPS, Split, reference_seconds, resplit
 from training.parallel.reducer import AllReduce, Exchange
 from training.parallel.whole import restore_part, whole_tensors
 from training.precision import Choice, Precision
@@ -25,13 +26,25 @@ from training.state import part
 from training.world import World
 
 
+@dataclass(frozen=True)
+class Rebalance:
+    """When the stages of a pipeline are split anew, and who is told; every rank calls `on_split` alike."""
+
+    limit: float  # times the mean that the busiest stage's time may be
+    on_split: Callable[[Layout, Split], None]
+
+
 def spread_over(
-    layout: Layout, tokens: int, micro_batches: int, exchange: Callable[[dist.ProcessGroup], Exchange] = AllReduce
+    layout: Layout,
+    tokens: int,
+    micro_batches: int,
+    exchange: Callable[[dist.ProcessGroup], Exchange] = AllReduce,
+    rebalance: Rebalance | None = None,
 ) -> Callable[[Transformer, Choice], Ranks]:
     """For training.pretrain.pretrain: makes of a whole model this rank's part."""
 
     def spread(model: Transformer, choice: Choice) -> Ranks:
-        return ManyRanks(model, layout, tokens, micro_batches, choice, exchange)
+        return ManyRanks(model, layout, tokens, micro_batches, choice, exchange, rebalance)
 
     return spread
 
@@ -70,9 +83,12 @@ class ManyRanks:
         micro_batches: int,
         choice: Choice,
         exchange: Callable[[dist.ProcessGroup], Exchange],
+        rebalance: Rebalance | None = None,
     ) -> None:
         check_precision_of(layout, choice.precision)
         self.model, self.micro_batches = model, micro_batches
+        self.tokens, self.rebalance = tokens, rebalance
+        self.rows, self.watched = 1, 0  # of this rank's micro-batches; steps since stages were last looked at
         self.mesh = Mesh(model, layout, tokens, exchange)
         self.world: World = self.mesh
 
@@ -91,7 +107,10 @@ class ManyRanks:
         stage = self.mesh.pipeline.rank if self.mesh.pipeline is not None else 0
         told = hashlib.blake2b(f"{seed} {step} {self.mesh.rank} {stage}".encode(), digest_size=8).digest()
         torch.manual_seed(int.from_bytes(told) >> 1)
-        return [share(batch, self.mesh.rank, self.mesh.ranks) for batch in batches]
+        shares = [share(batch, self.mesh.rank, self.mesh.ranks) for batch in batches]
+        self.rows = max(1, *(len(batch.ids) for batch in shares))
+        self.watched += 1
+        return shares
 
     def loss_sum(self, batches: list[TokenBatch], precision: Precision) -> float:
         """A pipeline is given as many batches as in a step: those that are missing have no target."""
@@ -104,6 +123,23 @@ class ManyRanks:
 
     def agreed(self, flag: bool) -> bool:
         return self.mesh.agreed(flag)
+
+    def moved(self) -> bool:
+        """All ranks decide alike: they look at the same numbers."""
+        layout, pipeline = self.mesh.layout, self.mesh.pipeline
+        if pipeline is None or self.rebalance is None or not layout.costs or self.watched < STEPS:
+            return False
+        mine = torch.zeros(2, len(layout.sizes), dtype=torch.float64)
+        reference = reference_seconds(self.model.config, self.rows, self.tokens)
+        for index in pipeline.stages:
+            mine[:, index] = torch.tensor([pipeline.busy[index].seconds / self.watched, reference])
+            pipeline.busy[index].seconds = 0.0
+        self.watched = 0
+        dist.all_reduce(mine, op=dist.ReduceOp.MAX)  # of a stage's replicas all wait for the slowest
+        split = resplit(layout.sizes, layout.costs, mine[0].tolist(), mine[1].tolist(), self.rebalance.limit)
+        if split is not None:
+            self.rebalance.on_split(replace(layout, sizes=split.sizes, costs=split.costs), split)
+        return split is not None
 
     def tensors(self, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
         return whole_tensors(self.mesh, optimizer) | self.memories()
