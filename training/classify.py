@@ -213,6 +213,7 @@ class Job:
                 if state is not None:
                     self.save(state)
         self.finish(valid)
+        self.history.numerics = self.trainer.numerics.state()
         return self.history
 
     def update(self) -> StepReport:

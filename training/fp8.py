@@ -41,6 +41,10 @@ def scaled(x: Tensor, dtype: torch.dtype, along: int | None) -> Scaled:
     return (x.float() * scale).clamp(-most, most).to(dtype), scale
 
 
+def transposed(x: Scaled) -> Scaled:
+    return x[0].T, x[1].T if x[1].ndim else x[1]
+
+
 def multiplied(a: Scaled, b: Scaled) -> Tensor:
     """a @ b in fp32, both scales taken out again."""
     return (a[0].float() @ b[0].float()) / (a[1] * b[1])
@@ -54,8 +58,8 @@ class Fp8Product(torch.autograd.Function):
         """`of_rows` and `of_columns` are x in fp8, with its scales for either direction of the sum."""
         ctx.scaling, ctx.dtype = scaling, x.dtype
         ctx.save_for_backward(weight, *of_columns)
-        values, scale = scaled(weight, E4M3, None if scaling == "tensor" else 1)
-        return multiplied(of_rows, (values.T, scale.T)).to(x.dtype)
+        turned = transposed(scaled(weight, E4M3, None if scaling == "tensor" else 1))
+        return multiplied(of_rows, turned).to(x.dtype)
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, Tensor | None, None, None, None]:
@@ -68,8 +72,8 @@ class Fp8Product(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             grad_x = multiplied(by_row, scaled(weight, E4M3, None if whole else 0)).to(ctx.dtype)
         if ctx.needs_input_grad[1]:
-            values, scale = by_row if whole else scaled(grad, dtype, 0)
-            grad_weight = multiplied((values.T, scale.T), (of_columns[0], of_columns[1])).to(weight.dtype)
+            turned = transposed(by_row if whole else scaled(grad, dtype, 0))
+            grad_weight = multiplied(turned, (of_columns[0], of_columns[1])).to(weight.dtype)
         return grad_x, grad_weight, None, None, None
 
 

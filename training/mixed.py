@@ -61,14 +61,14 @@ class MixedLinear(nn.Linear):
 
     def multiplied(self, x: Tensor, ambient: torch.dtype) -> Tensor:
         if self.mode == "fp8":
-            x = x if x.dtype == ambient else x.to(ambient)
+            x = x.to(ambient)  # itself where it has the dtype
             if not native("fp8", x.device):
                 return fp8_product(x, self.weight, self.scaling)
             if self.twin is None:
                 self.__dict__["twin"] = torchao_twin(self, self.scaling)  # no submodule: names stay
             twin = cast(nn.Linear, self.twin)
-            twin._parameters["weight"] = self.weight  # FSDP2 exchanges it around every use
-            return twin(x)
+            twin.weight = cast(nn.Parameter, self.weight)  # FSDP2 exchanges it around every use
+            return cast(Tensor, twin(x))
         if self.mode == "tf32":
             return Tf32Product.apply(x.float(), self.weight)
         dtype = DTYPES[self.mode]
@@ -136,7 +136,7 @@ def make_plain(model: nn.Module) -> None:
     """Take all modes back."""
     for _, layer in layers_of(model):
         if isinstance(layer, MixedLinear):
-            layer.__class__ = nn.Linear
+            cast(Any, layer).__class__ = nn.Linear
             for name in ("mode", "scaling", "watch", "twin"):
                 layer.__dict__.pop(name)
 

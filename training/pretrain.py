@@ -208,7 +208,7 @@ def pretrain(
     numerics = Numerics(model, choice, read_record(Path(config.replay))[1] if config.replay else None, tell)
     trainer = Trainer(model, make_adamw(model, config.weight_decay), config.clip, ranks.world, numerics)
     if saved is None:
-        tell(choice.reason)
+        tell(f"computes in {choice.precision} with {choice.attention} attention: {choice.reason}")
     else:
         numerics.load(done.numerics)
         ranks.restore(trainer.optimizer, tensors)

@@ -68,7 +68,9 @@ def settle(
     if precision in (None, "fp32"):
         return chosen
     if emulate:
-        every = {name: list(MODES[precision]) for name, _ in layers_of(model)} if precision == "adaptive" else {}
+        every: dict[str, list[str]] = (
+            {name: list(MODES[precision]) for name, _ in layers_of(model)} if precision == "adaptive" else {}
+        )
         lacking = [mode for mode in MODES[precision] if not native(mode, device)]
         how = f", {' and '.join(lacking)} emulated" if lacking else ""
         return replace(chosen, layers=every, reason=f"{precision} as configured, whatever it costs{how}")
