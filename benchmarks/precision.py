@@ -32,7 +32,7 @@ from training.mixed import make_plain, set_modes
 from training.model import Transformer
 from training.precision import Choice
 from training.pretrain import PretrainConfig, pretrain, token_loss_sum, validation_loss
-from training.settle import MODES, seconds_of
+from training.settle import OFFERED, seconds_of
 
 VOCAB, DEPTH, LENGTH, ROWS = 4096, 3, 128, 4
 LARGE = ModelConfig.from_depth(8, VOCAB, max_len=1024)  # 512 wide: where activations are most of the memory
@@ -109,7 +109,7 @@ def bytes_of(way: str) -> dict[str, int]:
     layers = {}
     precision = WAYS[way]["precision"]
     if precision == "adaptive":
-        layers = {name: list(MODES[precision]) for name, m in model.named_modules() if isinstance(m, torch.nn.Linear)}
+        layers = {name: list(OFFERED[precision]) for name, m in model.named_modules() if isinstance(m, torch.nn.Linear)}
     set_modes(model, Choice(precision, "sdpa", "", layers, WAYS[way].get("fp8_scaling", "tensor")))
     state = 4 * sum(p.numel() * p.element_size() for p in model.parameters())
     own = {p.untyped_storage().data_ptr() for p in model.parameters()}

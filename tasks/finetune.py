@@ -25,6 +25,7 @@ from training.decision import decide, score
 from training.finetune import Labelled, calibrate, classifier_from, make_card, positive_label
 from training.huggingface import adopt
 from training.model import Transformer
+from training.numerics import computed_in
 from training.predict import predict_logits
 from training.report import part_report, slice_report
 from training.rows import Rows, load_rows
@@ -92,6 +93,7 @@ def main(params: Finetune, ctx: Context) -> Result:
             on_eval=lambda entry: curves.log(int(entry["step"]), {k: v for k, v in entry.items() if k != "step"}),
             progress=bar,
             state=ctx.work / "finetune.safetensors",
+            note=lambda line: print(f"finetune: {line}", flush=True),
         )
 
     logits = {"valid": predict_logits(model, data.valid.tokens), "test": predict_logits(model, data.test.tokens)}
@@ -122,7 +124,7 @@ def main(params: Finetune, ctx: Context) -> Result:
         "best_step": history.best_step,
         "stopped_early": history.stopped_early,
         "tokens_per_s": round(history.tokens_per_s),
-        "computed_in": history.choice,
+        "computed_in": computed_in(history.choice),
         "unlabelled_train_rows": unlabelled,
         "weighted_train_rows": int((data.train.weights != 1).sum()) if data.train.weights is not None else 0,
         "evaluations": history.evaluations,

@@ -20,7 +20,7 @@ from training.config import ModelConfig
 from training.curves import open_curves
 from training.loader import TokenBatch
 from training.model import Transformer
-from training.numerics import write_record
+from training.numerics import computed_in, write_record
 from training.parallel.launch import launch
 from training.parallel.layout import Layout
 from training.parallel.orders import SCHEDULES
@@ -110,7 +110,7 @@ def main(params: Pretrain, ctx: Context) -> Result:
         "parameters": sum(p.numel() for p in model.parameters()),
         "valid_loss": done.last("valid/loss"),
         "train_loss": done.last("train/loss"),
-        "computed_in": done.choice,
+        "computed_in": computed_in(done.choice),
     }
     key = "random weights" if not done.step else f"loss {metrics['valid_loss']:.3f}, {done.tokens_per_s:,.0f} tokens/s"
     return Result(len(train), 1, key, metrics)

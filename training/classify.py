@@ -122,13 +122,15 @@ def train_classifier(
     on_eval: Callable[[dict[str, float]], None] | None = None,
     progress: Bar | None = None,
     state: Path | None = None,
+    note: Callable[[str], None] = lambda _line: None,
 ) -> History:
     """Train `model` in place; it ends in eval mode with the best weights on `valid` (without it: the last ones).
 
     `teacher` is a frozen classifier or its logits [N, C] for the train rows; `distill` says how to follow it.
-    `on_step(step, steps)` runs before each update. `state` names a file for exact resume after a kill, saved at
-    every evaluation. Rows without a label must be dropped before. A row's weight multiplies all of its losses; `valid`
-    is judged unweighted, a row a record. Raises DaymillError without rows, or where all weigh nothing.
+    `on_step(step, steps)` runs before each update; `note` is told how the run computes and why. `state` names a file
+    for exact resume after a kill, saved at every evaluation. Rows without a label must be dropped before. A row's weight
+    multiplies all of its losses; `valid` is judged unweighted, a row a record. Raises DaymillError without rows, or
+    where all weigh nothing.
     """
     if not len(train):
         raise DaymillError("no labelled rows to train on")
@@ -137,7 +139,7 @@ def train_classifier(
     keep_freed_memory()
     torch.manual_seed(config.seed)
     job = Job(model, train, config, teacher, distill)
-    return job.run(valid, on_step, on_eval, progress, state)
+    return job.run(valid, on_step, on_eval, progress, state, note)
 
 
 class Job:
@@ -174,6 +176,7 @@ class Job:
         on_eval: Callable[[dict[str, float]], None] | None,
         progress: Bar | None,
         state: Path | None,
+        note: Callable[[str], None],
     ) -> History:
         saved = load_state(state) if state is not None else None
         if saved is not None:
@@ -185,8 +188,10 @@ class Job:
         choice = Choice(**self.history.choice)
         self.precision = choice.precision
         set_modes(self.model, choice)
-        self.trainer.numerics = Numerics(self.model, choice)
-        if saved is not None:
+        self.trainer.numerics = Numerics(self.model, choice, tell=note)
+        if saved is None:
+            note(f"computes in {choice.precision} with {choice.attention} attention: {choice.reason}")
+        else:
             self.trainer.numerics.load(self.history.numerics)
         self.model.backbone.set_attention(choice.attention)
         self.prepare_teacher()

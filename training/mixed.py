@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import wraps
-from typing import Any, Literal, ParamSpec, Protocol, TypeVar, cast
+from typing import Any, Literal, ParamSpec, Protocol, TypeVar, cast, get_args
 
 import torch
 import torch.nn.functional as F
@@ -21,6 +21,7 @@ from training.model import compute_dtype
 from training.precision import Choice, Scaling, native, tf32
 
 Mode = Literal["fp32", "bf16", "fp16", "tf32", "fp8"]
+MODES: tuple[Mode, ...] = get_args(Mode)
 DTYPES: dict[Mode, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 BLOCKS = ".blocks."
 

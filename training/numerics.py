@@ -13,7 +13,8 @@ from torch import nn
 
 from data.errors import DaymillError
 from training.adaptive import Adaptive
-from training.precision import Choice
+from training.mixed import MODES, layers_of
+from training.precision import AMBIENT, Choice
 from training.scaling import LossScale
 from training.world import World
 
@@ -71,21 +72,41 @@ class Numerics:
             self.adaptive.load(state["adaptive"])
 
 
+def computed_in(choice: Mapping[str, Any]) -> dict[str, Any]:
+    """A choice for a stage's metrics: its layers one by one are in the record."""
+    return {name: value for name, value in choice.items() if name != "layers"}
+
+
 def write_record(path: Path, choice: Mapping[str, Any], numerics: Mapping[str, Any]) -> None:
     """How a run computed: what it chose at start, and what `adaptive` decided on the way."""
     events = (numerics.get("adaptive") or {}).get("events", [])
     path.write_text(json.dumps({"choice": dict(choice), "events": events}, indent=1) + "\n", encoding="utf-8")
 
 
-def read_record(path: Path) -> tuple[Choice, list[dict[str, Any]]]:
-    """What `write_record` wrote. Raises DaymillError for anything else."""
+def read_record(path: Path, model: nn.Module) -> tuple[Choice, list[dict[str, Any]]]:
+    """What `write_record` wrote of a run of such a model. Raises DaymillError for anything else."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
-        return Choice(**record["choice"]), [
-            {key: event[key] for key in ("step", "layer", "from", "to", "why")} for event in record["events"]
-        ]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        choice = Choice(**record["choice"])
+        events = [{key: event[key] for key in ("step", "layer", "from", "to", "why")} for event in record["events"]]
+        check_record(choice, events, {name for name, _ in layers_of(model)})
+        return choice, events
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DaymillError(
-            f"{path}: no record of a run's precision ({error}); expected the precision.json that the pretrain stage "
-            "writes beside its curves"
+            f"{path}: no record of the precision of a run of this model ({error}); expected the precision.json that "
+            "the pretrain stage writes beside its curves"
         ) from error
+
+
+def check_record(choice: Choice, events: list[dict[str, Any]], names: set[str]) -> None:
+    """Raises ValueError where a record speaks of what there is not."""
+    if choice.precision not in AMBIENT:
+        raise ValueError(f"unknown precision {choice.precision!r}")
+    if not set(choice.layers) <= names or (choice.precision == "adaptive" and set(choice.layers) != names):
+        raise ValueError(f"it names {len(choice.layers)} layers, which are not the model's {len(names)}")
+    unknown = {mode for modes in choice.layers.values() for mode in modes} - set(MODES)
+    if unknown or not all(choice.layers.values()):
+        raise ValueError(f"modes {sorted(unknown)}; expected some of {', '.join(MODES)}")
+    for event in events:
+        if event["to"] not in choice.layers.get(event["layer"], ()):
+            raise ValueError(f"step {event['step']} gives a layer a mode that it was not offered")

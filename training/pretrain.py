@@ -192,6 +192,7 @@ def pretrain(
     torch.manual_seed(config.seed)
     loader = PackedLoader(train, config.length, config.rows, config.seed)
     done = Progressed()
+    follow = read_record(Path(config.replay), model)[1] if config.replay else None
     saved = load_state(state)
     if saved is not None:
         tensors, meta = saved
@@ -205,7 +206,7 @@ def pretrain(
     done.choice = asdict(choice)
     set_modes(model, choice)
     tell = note if ranks.first else lambda _line: None
-    numerics = Numerics(model, choice, read_record(Path(config.replay))[1] if config.replay else None, tell)
+    numerics = Numerics(model, choice, follow, tell)
     trainer = Trainer(model, make_adamw(model, config.weight_decay), config.clip, ranks.world, numerics)
     if saved is None:
         tell(f"computes in {choice.precision} with {choice.attention} attention: {choice.reason}")
@@ -263,7 +264,7 @@ def pretrain(
 def probe(model: Transformer, batch: TokenBatch, config: PretrainConfig) -> Choice:
     """Precision and attention kernel for batches like this one; those of the run that is replayed, if one is."""
     if config.replay:
-        return read_record(Path(config.replay))[0]
+        return read_record(Path(config.replay), model)[0]
 
     def run(precision: Precision, attention: Kernel) -> None:
         model.set_attention(attention)

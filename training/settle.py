@@ -34,7 +34,7 @@ SURELY = 1.05  # times faster that a mode must be: what a tie would lose in nois
 MAX_ROWS = 4096  # rows that a layer is timed with
 
 # What the layers of a precision may compute in, the cheapest first, where the device has it.
-MODES: dict[Precision, tuple[Mode, ...]] = {
+OFFERED: dict[Precision, tuple[Mode, ...]] = {
     "fp32": ("fp32",),
     "tf32": ("tf32",),
     "bf16": ("bf16", "fp32"),
@@ -69,9 +69,9 @@ def settle(
         return chosen
     if emulate:
         every: dict[str, list[str]] = (
-            {name: list(MODES[precision]) for name, _ in layers_of(model)} if precision == "adaptive" else {}
+            {name: list(OFFERED[precision]) for name, _ in layers_of(model)} if precision == "adaptive" else {}
         )
-        lacking = [mode for mode in MODES[precision] if not native(mode, device)]
+        lacking = [mode for mode in OFFERED[precision] if not native(mode, device)]
         how = f", {' and '.join(lacking)} emulated" if lacking else ""
         return replace(chosen, layers=every, reason=f"{precision} as configured, whatever it costs{how}")
     chosen = replace(chosen, layers=modes_of(model, chosen, rows, timer or seconds_of))
@@ -96,8 +96,8 @@ def modes_of(model: nn.Module, choice: Choice, rows: int, timer: Timer) -> dict[
 
 
 def offered(layer: nn.Linear, choice: Choice, rows: int, timer: Timer, device: torch.device) -> list[str]:
-    """The modes that beat fp32 for this shape and fp32 itself, in the order of MODES; not `adaptive`: the fastest."""
-    modes = [mode for mode in MODES[choice.precision] if native(mode, device) and (mode != "fp8" or fits(layer))]
+    """The modes that beat fp32 for this shape and fp32 itself, in the order of OFFERED; not `adaptive`: the fastest."""
+    modes = [mode for mode in OFFERED[choice.precision] if native(mode, device) and (mode != "fp8" or fits(layer))]
     with undisturbed():
         seconds = {mode: timer(layer, min(rows, MAX_ROWS), mode, choice.precision) for mode in modes}
     faster = [mode for mode in modes if mode == "fp32" or seconds[mode] * SURELY < seconds["fp32"]]

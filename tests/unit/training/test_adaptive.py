@@ -207,10 +207,27 @@ def test_a_run_is_replayed_from_its_record(
         assert_equal(model, other)
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"choice": {"precision": "fp32"}, "events": []}', '{"choice": 3}'])
+@pytest.mark.parametrize("text", ["", "{}", '{"choice": {"precision": "fp32"}, "events": []}', '{"choice": 3}', "[]"])
 def test_what_is_no_record_is_an_error(text: str, tmp_path: Path) -> None:
     (tmp_path / "r.json").write_text(text)
-    with pytest.raises(DaymillError, match="no record of a run's precision"):
-        read_record(tmp_path / "r.json")
-    with pytest.raises(DaymillError, match="no record"):
-        read_record(tmp_path / "missing.json")
+    model = Transformer(ModelConfig.from_depth(1, 40, max_len=16))
+    for name in ("r.json", "missing.json"):
+        with pytest.raises(DaymillError, match="no record of the precision of a run of this model"):
+            read_record(tmp_path / name, model)
+
+
+def test_a_record_of_another_model_or_with_other_modes_is_an_error(
+    whole: tuple[Transformer, Progressed, list[str]], tmp_path: Path
+) -> None:
+    model, done, _ = whole
+    path = tmp_path / "r.json"
+    write_record(path, done.choice, done.numerics)
+    read_record(path, model)
+    with pytest.raises(DaymillError, match="not the model's 14"):
+        read_record(path, Transformer(ModelConfig.from_depth(2, 40, max_len=16)))
+    path.write_text(path.read_text().replace('"to": "', '"to": "fp'))
+    with pytest.raises(DaymillError, match="a mode that it was not offered"):
+        read_record(path, model)
+    write_record(path, done.choice | {"layers": {name: ["fp4"] for name in done.choice["layers"]}}, {})
+    with pytest.raises(DaymillError, match="fp4"):
+        read_record(path, model)

@@ -13,7 +13,7 @@ from training.config import ModelConfig
 from training.mixed import MixedLinear, Mode, layers_of
 from training.model import Transformer
 from training.precision import AMBIENT, Choice, Kernel, Precision, check_precision, native
-from training.settle import MODES, held_to_fp32, seconds_of, settle
+from training.settle import OFFERED, held_to_fp32, seconds_of, settle
 
 CPU = torch.device("cpu")
 
@@ -87,7 +87,7 @@ def test_emulation_measures_nothing_and_offers_everything() -> None:
         "fp8", "plain", "fp8 as configured, whatever it costs, fp8 emulated", scaling="row"
     )
     offered = device.settle("adaptive", emulate=True).layers
-    assert set(map(tuple, offered.values())) == {MODES["adaptive"]} and len(offered) == 7
+    assert set(map(tuple, offered.values())) == {OFFERED["adaptive"]} and len(offered) == 7
     assert "emulated" not in device.settle("bf16", emulate=True).reason
 
 
@@ -122,4 +122,4 @@ def test_a_real_layer_is_timed(mode: Mode) -> None:
 
 
 def test_every_precision_has_modes_and_an_ambient_dtype() -> None:
-    assert MODES.keys() == AMBIENT.keys()
+    assert OFFERED.keys() == AMBIENT.keys()

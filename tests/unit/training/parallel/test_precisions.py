@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from training.numerics import Numerics
 from training.optim import make_adamw
 from training.parallel.layout import Layout, Mesh
 from training.parallel.reducer import AllReduce
-from training.parallel.run import check_precision_of, spread_over
+from training.parallel.run import check_precision_of, spread_over, told_by_first
 from training.precision import Choice
 from training.pretrain import Progressed, pretrain, token_loss_sum
 from training.scaling import LossScale
@@ -144,6 +144,18 @@ def test_one_rank_overflows_and_the_scale_halves_on_all(tmp_path: Path) -> None:
         assert rank["updated"] == [1, 0, 1]
         assert rank["scales"] == [65536.0, 32768.0, 32768.0]
         assert all(torch.equal(w, told[0]["weights"][name]) for name, w in rank["weights"].items())
+
+
+def chosen(rank: int) -> dict[str, Any]:
+    mine = Choice(
+        *(("fp16", "sdpa", "x") if rank == 0 else ("fp32", "plain", "y" * 99)), {"q": ["fp32"]} if rank else {}
+    )
+    return told_by_first(asdict(mine))
+
+
+def test_what_the_first_rank_chose_is_chosen_by_all(tmp_path: Path) -> None:
+    told = worlds.run(2, tmp_path, chosen)
+    assert told == [asdict(Choice("fp16", "sdpa", "x"))] * 2
 
 
 @pytest.mark.parametrize(
