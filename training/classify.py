@@ -128,9 +128,9 @@ def train_classifier(
 
     `teacher` is a frozen classifier or its logits [N, C] for the train rows; `distill` says how to follow it.
     `on_step(step, steps)` runs before each update; `note` is told how the run computes and why. `state` names a file
-    for exact resume after a kill, saved at every evaluation. Rows without a label must be dropped before. A row's weight
-    multiplies all of its losses; `valid` is judged unweighted, a row a record. Raises DaymillError without rows, or
-    where all weigh nothing.
+    for exact resume after a kill, saved at every evaluation. Rows without a label must be dropped before. A row's
+    weight multiplies all of its losses; `valid` is judged unweighted, a row a record. Raises DaymillError without rows,
+    or where all weigh nothing.
     """
     if not len(train):
         raise DaymillError("no labelled rows to train on")

@@ -147,10 +147,8 @@ def test_one_rank_overflows_and_the_scale_halves_on_all(tmp_path: Path) -> None:
 
 
 def chosen(rank: int) -> dict[str, Any]:
-    mine = Choice(
-        *(("fp16", "sdpa", "x") if rank == 0 else ("fp32", "plain", "y" * 99)), {"q": ["fp32"]} if rank else {}
-    )
-    return told_by_first(asdict(mine))
+    ours, theirs = Choice("fp16", "sdpa", "x"), Choice("fp32", "plain", "y" * 99, {"q": ["fp32"]})
+    return told_by_first(asdict(theirs if rank else ours))
 
 
 def test_what_the_first_rank_chose_is_chosen_by_all(tmp_path: Path) -> None:
