@@ -25,12 +25,14 @@ from training.memory import keep_freed_memory
 from training.metrics import best_threshold, confusion, headline
 from training.model import Classifier, mean_pool
 from training.optim import make_adamw
+from training.peers import NoPeers, Peers
 from training.precision import Choice, Kernel, autocast, choose
 from training.predict import predict_logits
 from training.rows import Rows
 from training.schedule import learning_rate
 from training.state import load_state, part, restore_training, save_state, training_tensors
 from training.step import Trainer
+from training.world import seed_of
 
 PROBE_ROWS = 4
 
@@ -115,13 +117,16 @@ def train_classifier(
     on_eval: Callable[[dict[str, float]], None] | None = None,
     progress: Bar | None = None,
     state: Path | None = None,
+    spread: Callable[[nn.Module], Peers] | None = None,
 ) -> History:
     """Train `model` in place; it ends in eval mode with the best weights on `valid` (without it: the last ones).
 
     `teacher` is a frozen classifier or its logits [N, C] for the train rows; `distill` says how to follow it.
     `on_step(step, steps)` runs before each update. `state` names a file for exact resume after a kill, saved at
     every evaluation. Rows without a label must be dropped before. A row's weight multiplies all of its losses; `valid`
-    is judged unweighted, a row a record. Raises DaymillError without rows, or where all weigh nothing.
+    is judged unweighted, a row a record. `spread` makes this process one of several ranks, which are all given the same
+    arguments and end with the same weights; the first one saves. Raises DaymillError without rows, or where all weigh
+    nothing.
     """
     if not len(train):
         raise DaymillError("no labelled rows to train on")
@@ -129,7 +134,7 @@ def train_classifier(
         raise DaymillError(f"all {len(train)} labelled rows have weight 0; there is nothing to learn from")
     keep_freed_memory()
     torch.manual_seed(config.seed)
-    job = Job(model, train, config, teacher, distill)
+    job = Job(model, train, config, teacher, distill, spread(model) if spread is not None else NoPeers())
     return job.run(valid, on_step, on_eval, progress, state)
 
 
@@ -143,12 +148,13 @@ class Job:
         config: ClassifyConfig,
         teacher: nn.Module | NDArray[np.floating] | None,
         distill: Distill | None,
+        peers: Peers,
     ) -> None:
-        self.model, self.train, self.config = model, train, config
+        self.model, self.train, self.config, self.peers = model, train, config, peers
         self.per_epoch = -(-len(train) // config.rows)
         self.steps = config.steps if config.steps is not None else max(1, round(config.epochs * self.per_epoch))
         self.every = max(1, min(self.steps, round(self.per_epoch / config.evaluations)))
-        self.trainer = Trainer(model, make_adamw(model, config.weight_decay), config.clip)
+        self.trainer = Trainer(model, make_adamw(model, config.weight_decay), config.clip, peers.world)
         self.class_weights = balanced_weights(train) if config.balance else None
         self.history = History()
         self.average: dict[str, Tensor] = {}
@@ -172,7 +178,7 @@ class Job:
         if saved is not None:
             self.restore(*saved)
         else:
-            self.history.choice = asdict(self.probe())
+            self.history.choice = asdict(self.peers.choice(self.probe()))
             if self.config.average:
                 self.average = {name: p.detach().clone() for name, p in self.model.named_parameters()}
         choice = Choice(**self.history.choice)
@@ -194,7 +200,7 @@ class Job:
                     self.history.stopped_early = 0 < self.config.patience <= self.history.waiting
                     if on_eval is not None:
                         on_eval(entry)
-                if state is not None:
+                if state is not None and self.peers.rank == 0:
                     self.save(state)
         self.finish(valid)
         return self.history
@@ -221,9 +227,19 @@ class Job:
             self.order = (epoch, np.random.default_rng((self.config.seed, epoch)).permutation(len(self.train)))
         chosen = self.order[1][at * self.config.rows : (at + 1) * self.config.rows]
         tokens = self.train.tokens
-        batches = budget_batches([len(tokens[i]) for i in chosen], self.config.max_tokens)
         self.history.tokens += sum(len(tokens[i]) for i in chosen)
+        chosen = self.mine(chosen, step)
+        batches = budget_batches([len(tokens[i]) for i in chosen], self.config.max_tokens)
         return [self.batch(chosen[members]) for members in batches]
+
+    def mine(self, chosen: NDArray[np.int64], step: int) -> NDArray[np.int64]:
+        """This rank's rows of a step, as long together as any other's. Also seeds what dropout draws for them."""
+        rank, ranks = self.peers.rank, self.peers.ranks
+        if ranks == 1:
+            return chosen
+        torch.manual_seed(seed_of(self.config.seed, step, rank))
+        lengths = np.array([len(self.train.tokens[i]) for i in chosen])
+        return chosen[np.argsort(-lengths, kind="stable")][rank::ranks]
 
     def batch(self, index: NDArray[np.int64]) -> RowBatch:
         ids, mask = pad([self.train.tokens[i] for i in index])
@@ -278,7 +294,7 @@ class Job:
             return
         logits = self.teacher
         if isinstance(logits, nn.Module):
-            logits = predict_logits(logits, self.train.tokens, bf16=self.bf16)
+            logits = self.logits(logits, self.train)
         self.soft = torch.from_numpy(np.asarray(logits, dtype=np.float32))
 
     def probe(self) -> Choice:
@@ -297,7 +313,7 @@ class Job:
     def evaluate(self, valid: Rows, train_loss: float) -> dict[str, float]:
         """Validation loss (sum over sum) and the headline metric; keeps the weights when the loss is the lowest."""
         with self.averaged():
-            logits = predict_logits(self.model, valid.tokens, bf16=self.bf16)
+            logits = self.logits(self.model, valid)
             loss = label_loss_sum(torch.from_numpy(logits), torch.from_numpy(valid.labels)).item() / len(valid)
             self.model.train()
             if loss < self.best_loss:
@@ -313,6 +329,16 @@ class Job:
         }
         self.history.evaluations.append(entry)
         return entry
+
+    def logits(self, model: nn.Module, rows: Rows) -> NDArray[np.float32]:
+        """A model's logits [N, C] of all rows, each rank having asked it for some."""
+        rank, ranks = self.peers.rank, self.peers.ranks
+        if ranks == 1:
+            return predict_logits(model, rows.tokens, bf16=self.bf16)
+        answers = np.zeros((len(rows), self.model.head.out_features), dtype=np.float32)
+        if rank < len(rows):
+            answers[rank::ranks] = predict_logits(model, rows.tokens[rank::ranks], bf16=self.bf16)
+        return self.peers.together(answers)
 
     def f1(self, rows: Rows, logits: NDArray[np.float32]) -> float:
         predicted = logits.argmax(-1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -20,7 +19,7 @@ from training.parallel.whole import restore_part, whole_tensors
 from training.precision import KERNELS, Choice
 from training.pretrain import Ranks, token_loss_sum
 from training.state import part
-from training.world import World
+from training.world import World, seed_of
 
 
 @dataclass(frozen=True)
@@ -70,17 +69,15 @@ class ManyRanks:
         return dist.get_rank() == 0
 
     def choice(self, mine: Choice) -> Choice:
-        told = torch.tensor([int(mine.bf16), KERNELS.index(mine.attention)])
-        dist.broadcast(told, 0)
-        self.bf16 = bool(told[0])
-        return replace(mine, bf16=self.bf16, attention=KERNELS[int(told[1])])
+        agreed = first_choice(mine)
+        self.bf16 = agreed.bf16
+        return agreed
 
     def share(self, batches: list[TokenBatch], seed: int, step: int) -> list[TokenBatch]:
         """Also seeds what dropout draws, from the step and the data rank alone: nothing of it needs to be saved, and
         tensor-parallel neighbors drop the same channels."""
         stage = self.mesh.pipeline.rank if self.mesh.pipeline is not None else 0
-        told = hashlib.blake2b(f"{seed} {step} {self.mesh.rank} {stage}".encode(), digest_size=8).digest()
-        torch.manual_seed(int.from_bytes(told) >> 1)
+        torch.manual_seed(seed_of(seed, step, self.mesh.rank, stage))
         shares = [share(batch, self.mesh.rank, self.mesh.ranks) for batch in batches]
         self.rows = max(1, *(len(batch.ids) for batch in shares))
         self.watched += 1
@@ -136,3 +133,10 @@ class ManyRanks:
         if isinstance(exchange, LargestOfBlock):
             before = len({key.partition("/")[0] for key in tensors if key.startswith("rank")})
             exchange.load([part(tensors, f"rank{rank}") for rank in range(before)])
+
+
+def first_choice(mine: Choice) -> Choice:
+    """What the first rank chose."""
+    told = torch.tensor([int(mine.bf16), KERNELS.index(mine.attention)])
+    dist.broadcast(told, 0)
+    return replace(mine, bf16=bool(told[0]), attention=KERNELS[int(told[1])])
