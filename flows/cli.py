@@ -71,7 +71,10 @@ def parser() -> argparse.ArgumentParser:
         "--until", default=LAST, metavar="STAGE", choices=until, help="last stage to run (default release)"
     )
     sub.add_argument(
-        "--preset", default="keep", metavar="NAME", help="values written into params.yaml: default, quick, icd10, adult, dialogues, subjects"
+        "--preset",
+        default="keep",
+        metavar="NAME",
+        help="values written into params.yaml: default, quick, icd10, adult, dialogues, subjects",
     )
 
     add("plan", plan, "say which stages would run and why; runs nothing")
@@ -106,7 +109,7 @@ def parser() -> argparse.ArgumentParser:
     kind.add_argument("--out", type=Path, default=None, metavar="FOLDER", help="default: input/icd10")
     kind.set_defaults(command=sample_icd10)
 
-    kind = kinds.add_parser("dialogues", help="2,026 short dialogues, from the package chatterbot-corpus")
+    kind = kinds.add_parser("dialogues", help="2,025 short dialogues, from the package chatterbot-corpus")
     kind.add_argument("--out", type=Path, default=None, metavar="FOLDER", help="default: input/dialogues")
     kind.set_defaults(command=sample_dialogues)
     kind = kinds.add_parser("subjects", help="mails and their subject lines, from the mails of `sample spam`")

@@ -33,7 +33,9 @@ def with_roles(tokenizer_json: str) -> str:
     model = spec.get("model", {})
     vocab = model.get("vocab")
     if model.get("type") != "BPE" or not isinstance(vocab, dict) or vocab.get(END) != END_ID:
-        raise DaymillError("the tokenizer is not one of the tokenize stage; expected a byte-level BPE with its end token")
+        raise DaymillError(
+            "the tokenizer is not one of the tokenize stage; expected a byte-level BPE with its end token"
+        )
     for mark in MARKS.values():
         vocab.setdefault(mark, max(vocab.values()) + 1)
     extended = json.dumps(spec, ensure_ascii=False, indent=1) + "\n"
