@@ -109,7 +109,9 @@ def parser() -> argparse.ArgumentParser:
     kind.add_argument("--out", type=Path, default=None, metavar="FOLDER", help="default: input/icd10")
     kind.set_defaults(command=sample_icd10)
 
-    kind = kinds.add_parser("dialogues", help="2,025 short dialogues, from the package chatterbot-corpus")
+    kind = kinds.add_parser(
+        "dialogues", help="2,025 short dialogues, 898 different ones, from the package chatterbot-corpus"
+    )
     kind.add_argument("--out", type=Path, default=None, metavar="FOLDER", help="default: input/dialogues")
     kind.set_defaults(command=sample_dialogues)
     kind = kinds.add_parser("subjects", help="mails and their subject lines, from the mails of `sample spam`")

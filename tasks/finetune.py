@@ -39,7 +39,7 @@ PARTS = ("train", "valid", "test")
 
 
 class Finetune(Params):
-    objective: Literal["classify", "dialogue", "summarize"] = CLASSIFY
+    objective: Literal["classify", "dialogue", "summarize"] = "classify"
     source: str = Field(alias="from", description="`pretrain`, or the path of a Hugging Face folder.")
     positive: str | None
     max_len: int = Field(ge=2, description="Tokens of a record that the model sees.")

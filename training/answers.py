@@ -87,7 +87,7 @@ def load_part(folder: Path, template: Template) -> Part:
 
 
 def dialogue_or_none(extra: str) -> list[Message] | None:
-    """A record's messages; None where it has none, or (beside a text of its own, so that ingest took it) broken ones."""
+    """A record's messages; None where it has none, or broken ones beside a text of its own (which ingest took)."""
     try:
         return dialogue_in(extra)
     except Refused:

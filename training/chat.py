@@ -95,8 +95,9 @@ class Template:
 
     def __init__(self, tokenizer: Tokenizer, limits: Limits) -> None:
         self.tokenizer, self.limits = tokenizer, limits
-        self.marks = {role: tokenizer.token_to_id(mark) for role, mark in MARKS.items()}
-        if missing := [MARKS[role] for role, mark in self.marks.items() if mark is None]:
+        found = {role: tokenizer.token_to_id(mark) for role, mark in MARKS.items()}
+        self.marks = {role: mark for role, mark in found.items() if mark is not None}
+        if missing := [MARKS[role] for role in ROLES if role not in self.marks]:
             raise DaymillError(f"the tokenizer has no role tokens ({', '.join(missing)}); expected one of with_roles")
 
     @property

@@ -164,7 +164,7 @@ def next_tokens(logits_BV: Tensor, decoding: Decoding, draws_B: NDArray[np.float
     """The next token of each row: the likeliest, or the one at which the probability so far reaches what was drawn."""
     if not decoding.temperature:
         return logits_BV.argmax(-1).numpy()
-    p, order = (logits_BV.double() / decoding.temperature).softmax(-1).sort(-1, descending=True, stable=True)
+    p, order = (logits_BV.double() / decoding.temperature).softmax(-1).sort(dim=-1, descending=True, stable=True)
     before = p.cumsum(-1) - p
     p = p.masked_fill(before >= decoding.top_p, 0)
     reached = p.cumsum(-1)

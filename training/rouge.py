@@ -1,7 +1,7 @@
 """ROUGE of answers beside baselines (Lin 2004): shared words, word pairs and longest common subsequence, as F1.
 
-The counting is the package rouge-score's; words are runs of letters and digits of any script, lower-cased, since its own
-tokenizer drops all that is not ASCII. No stemming.
+The counting is the package rouge-score's; words are runs of letters and digits of any script, lower-cased, since its
+own tokenizer drops all that is not ASCII. No stemming.
 """
 
 from __future__ import annotations

