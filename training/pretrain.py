@@ -21,7 +21,7 @@ from training.model import Transformer
 from training.optim import make_adamw
 from training.precision import Choice, Kernel, autocast, choose
 from training.schedule import learning_rate
-from training.state import load_state, restore_training, save_state, training_tensors
+from training.state import load_state, part, restore_training, save_state, training_tensors
 from training.step import Trainer
 from training.world import Alone, World
 
@@ -45,6 +45,8 @@ class PretrainConfig:
     evaluations: int = 4  # validations on the way, the last one at the end
     valid_tokens: int = 50_000  # token places of a validation; 0: all
     save_every_s: float = 15.0
+    patience: int = 0  # validations without a lower loss before the run ends; 0: none ends it
+    keep_best: bool = False  # the state also holds the weights of the lowest validation loss, as `best/...`
     bf16: bool | None = None  # None: measure
     attention: Kernel | None = None  # None: measure
 
@@ -76,6 +78,26 @@ class Progressed:
     def last(self, name: str) -> float:
         """The latest value of a curve; 0 where it has none."""
         return next((values[name] for _, values in reversed(self.points) if name in values), 0.0)
+
+    @property
+    def validations(self) -> list[tuple[int, float]]:
+        """Steps and losses of the validations so far."""
+        return [(step, values["valid/loss"]) for step, values in self.points if "valid/loss" in values]
+
+    @property
+    def best_step(self) -> int:
+        """The step of the lowest validation loss, the first of equal ones; 0 before any."""
+        return min(self.validations, key=lambda point: point[1], default=(0, 0.0))[0]
+
+    @property
+    def waiting(self) -> int:
+        """Validations since the best one."""
+        best = self.best_step
+        return sum(step > best for step, _ in self.validations)
+
+    def ended(self, config: PretrainConfig) -> bool:
+        """Whether all steps are taken, or the validation loss no longer falls."""
+        return self.step >= config.steps or 0 < config.patience <= self.waiting
 
 
 class Bar(Protocol):
@@ -194,8 +216,10 @@ def pretrain(
     choice = ranks.choice(choice)
     done.choice = asdict(choice)
     trainer = Trainer(model, make_adamw(model, config.weight_decay), config.clip, ranks.world)
+    best: dict[str, Tensor] = {}  # on the first rank
     if saved is not None:
         ranks.restore(trainer.optimizer, tensors)
+        best = {f"best/{name}": tensor for name, tensor in part(tensors, "best").items()}
     model.set_attention(choice.attention)
     if progress is not None and done.tokens:
         progress.advance(done.tokens)
@@ -209,7 +233,8 @@ def pretrain(
     model.train()
     last_save = time.monotonic()
     evaluate_at = {round(config.steps * (i + 1) / config.evaluations) for i in range(config.evaluations)}
-    while done.step < config.steps:
+    ended = done.ended(config)
+    while not ended:
         if on_step is not None:
             on_step(done.step)
         start = time.perf_counter()
@@ -225,12 +250,18 @@ def pretrain(
             values["valid/loss"] = validation_loss(model, valid, config, choice.bf16, ranks)
         values["train/tokens_per_s"] = done.tokens_per_s
         done.points.append((done.step, values))
+        if config.keep_best and done.step in evaluate_at and ranks.agreed(done.best_step == done.step):
+            whole = part(ranks.tensors(trainer.optimizer), "model")
+            best = {f"best/{name}": tensor.detach().clone() for name, tensor in whole.items()}
         if curves is not None:
             curves.log(done.step, values)
         if progress is not None:
             progress.advance(int(report.weight), f"loss {report.loss:.3f}")
-        if ranks.agreed(time.monotonic() - last_save >= config.save_every_s or done.step == config.steps):
-            tensors = ranks.tensors(trainer.optimizer)
+        ended = done.step == config.steps
+        if config.patience and done.step in evaluate_at:
+            ended = ranks.agreed(done.ended(config))
+        if ranks.agreed(time.monotonic() - last_save >= config.save_every_s or ended):
+            tensors = ranks.tensors(trainer.optimizer) | best
             if ranks.first:
                 save_state(state, tensors, asdict(done))
             if done.step < config.steps and ranks.moved():
@@ -276,8 +307,8 @@ def validation_loss(
     return total / tokens if tokens else 0.0
 
 
-def check_finite(model: Transformer) -> None:
-    """Raises DaymillError when a weight is not finite."""
+def check_finite(model: Transformer, knob: str = "pretrain.lr") -> None:
+    """Raises DaymillError, which says to lower `knob`, when a weight is not finite."""
     for name, parameter in model.named_parameters():
         if not torch.isfinite(parameter).all():
-            raise DaymillError(f"{name} has non-finite weights after pretraining; lower pretrain.lr")
+            raise DaymillError(f"{name} has non-finite weights after training; lower {knob}")
