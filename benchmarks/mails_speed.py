@@ -86,7 +86,7 @@ def ours() -> Turn:
         start = time.perf_counter()
         for _ in range(count):
             batch = rows.next()
-            step.step([batch], lambda b: token_loss_sum(model, b, choice.bf16), lambda b: b.tokens, 1e-4)
+            step.step([batch], lambda b: token_loss_sum(model, b, choice.precision), lambda b: b.tokens, 1e-4)
             useful += batch.tokens
             places += batch.ids.numel()
         return time.perf_counter() - start, useful, places

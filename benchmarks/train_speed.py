@@ -132,7 +132,7 @@ def ours(layers: int, width: int) -> Turn:
         for _ in range(count):
             batch = rows.next()
             report = step.step(
-                [batch], lambda b: token_loss_sum(model, b, choice.bf16), lambda b: b.tokens, rate_at(done)
+                [batch], lambda b: token_loss_sum(model, b, choice.precision), lambda b: b.tokens, rate_at(done)
             )
             done += 1
             lost += report.loss

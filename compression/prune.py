@@ -18,6 +18,7 @@ from compression.importance import Batch, Scores, taylor_scores
 from data.errors import DaymillError
 from training.config import LayerShape, ModelConfig
 from training.model import Classifier, Transformer
+from training.precision import AMBIENT, Precision
 
 BLOCKS = "backbone.blocks."
 CHANNELS = 32  # channels leave in groups of 32, so that products stay multiples of the vector registers
@@ -46,9 +47,9 @@ class Unit:
 Chooser = Callable[[Classifier, float], list[Kept]]  # model, prunable parameters that may stay -> what stays
 
 
-def by_importance(batches: Sequence[Batch], bf16: bool = False) -> Chooser:
+def by_importance(batches: Sequence[Batch], precision: Precision = "fp32") -> Chooser:
     """Our way to choose: Taylor scores of the model as it is now, over these rows."""
-    dtype = torch.bfloat16 if bf16 else torch.float32
+    dtype = AMBIENT[precision] or torch.float32
     return lambda model, parameters: choose(model.backbone.config, taylor_scores(model, batches, dtype), parameters)
 
 

@@ -22,6 +22,7 @@ from training.checkpoint import Card, save_checkpoint
 from training.curves import open_curves
 from training.generate import Decoding, generate
 from training.model import Transformer
+from training.precision import Choice
 from training.pretrain import PretrainConfig, Progressed, check_finite, pretrain, validation_loss
 from training.rouge import lead_words, nearest, rouge, rouge_report
 from training.state import load_state, part
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
 SPLIT = Path("artifacts/split")
 OUT = Path("artifacts/finetune")
-SWITCH = {"auto": None, "on": True, "off": False}
 PARTS = ("train", "valid", "test")
 
 
@@ -58,11 +58,11 @@ def learn(params: Finetune, ctx: Context, backbone: Transformer, tokenizer_json:
     untrained = copy.deepcopy(model).eval()
     config = config_of(params, train)
     done = trained(model, config, train, valid, ctx, round(params.epochs * train.scored))
-    bf16 = bool(done.choice["bf16"])
+    precision = Choice(**done.choice).precision
     untrained.set_attention(done.choice["attention"])
     models = {"ours": model, "untrained": untrained}
     losses = {
-        name: {of: validation_loss(each, data.shard, config, bf16) for of, each in models.items()}
+        name: {of: validation_loss(each, data.shard, config, precision) for of, each in models.items()}
         for name, data in (("valid", valid), ("test", test))
     }
     chosen = test.some(params.answer.rows)
@@ -118,7 +118,8 @@ def config_of(params: Finetune, train: Part) -> PretrainConfig:
         valid_tokens=0,
         keep_best=True,
         save_every_s=params.answer.save_every_s,
-        bf16=SWITCH[params.bf16],
+        precision=None if params.precision == "auto" else params.precision,
+        emulate=params.emulate,
         **params.model_dump(include=set(shared)),
     )
 
@@ -133,7 +134,16 @@ def trained(
         open_curves(folder) as curves,
         ctx.progress(scored, unit="answer tokens") as bar,
     ):
-        done = pretrain(model, train.shard, valid.shard, config, state=state, progress=bar, curves=curves)
+        done = pretrain(
+            model,
+            train.shard,
+            valid.shard,
+            config,
+            state=state,
+            progress=bar,
+            curves=curves,
+            note=lambda line: print(f"finetune: {line}", flush=True),
+        )
     saved = load_state(state)
     if saved is None:
         raise DaymillError(f"{state}: the run ended without a state; nothing can be kept of it")

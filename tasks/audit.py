@@ -10,7 +10,7 @@ import numpy as np
 
 from data.tokens import TokenShard, read_tokens
 from tasks.params import load
-from tasks.pretrain import SWITCH, TOKENS, Pretrain
+from tasks.pretrain import TOKENS, Pretrain
 from training.audit import Check, Subject, audit
 from training.config import ModelConfig
 from training.pretrain import PretrainConfig
@@ -32,10 +32,10 @@ def run_audit(root: Path, on_check: Callable[[Check], None]) -> tuple[list[Check
     shape = ModelConfig.from_depth(
         params.depth, vocab, max_len=max(params.length, params.max_len), dropout=params.dropout
     )
-    given = params.model_dump(exclude={"depth", "max_len", "dropout", "bf16", "attention", "parallel"})
+    given = params.model_dump(exclude={"depth", "max_len", "dropout", "precision", "attention", "parallel"})
     config = PretrainConfig(
         **given,
-        bf16=SWITCH[params.bf16],
+        precision=None if params.precision == "auto" else params.precision,
         attention=None if params.attention == "auto" else params.attention,
     )
     with tempfile.TemporaryDirectory() as work:

@@ -27,6 +27,7 @@ from training.decision import decide, score
 from training.finetune import Labelled, calibrate, classifier_from, make_card, positive_label
 from training.huggingface import adopt
 from training.model import Transformer
+from training.numerics import computed_in
 from training.predict import predict_logits
 from training.report import part_report, slice_report
 from training.rows import Rows, load_rows
@@ -34,7 +35,6 @@ from training.rows import Rows, load_rows
 SPLIT = Path("artifacts/split")
 PRETRAINED = Path("artifacts/pretrain/checkpoint")
 OUT = Path("artifacts/finetune")
-SWITCH = {"auto": None, "on": True, "off": False}
 PARTS = ("train", "valid", "test")
 
 
@@ -60,7 +60,8 @@ class Finetune(Params):
     average: float = Field(ge=0, lt=1)
     evaluations: float = Field(gt=0)
     patience: int = Field(ge=0)
-    bf16: Literal["auto", "on", "off"]
+    precision: Literal["auto", "fp32", "bf16", "fp16", "tf32", "fp8", "adaptive"]
+    emulate: bool = Field(description="The precision's rounding whatever it costs, also where the device lacks it.")
     seed: int = Field(ge=0)
     answer: Answer = Answer()
 
@@ -80,8 +81,8 @@ def main(params: Finetune, ctx: Context) -> Result:
     at = data.train.names.index(positive) if positive is not None else None
 
     config = ClassifyConfig(
-        **params.model_dump(include=set(ClassifyConfig.__dataclass_fields__) - {"positive", "bf16"}),
-        bf16=SWITCH[params.bf16],
+        **params.model_dump(include=set(ClassifyConfig.__dataclass_fields__) - {"positive", "precision"}),
+        precision=None if params.precision == "auto" else params.precision,
         positive=at,
     )
     model = classifier_from(backbone, len(data.train.names), params.dropout, params.context == "causal", params.seed)
@@ -98,6 +99,7 @@ def main(params: Finetune, ctx: Context) -> Result:
             on_eval=lambda entry: curves.log(int(entry["step"]), {k: v for k, v in entry.items() if k != "step"}),
             progress=bar,
             state=ctx.work / "finetune.safetensors",
+            note=lambda line: print(f"finetune: {line}", flush=True),
         )
 
     logits = {"valid": predict_logits(model, data.valid.tokens), "test": predict_logits(model, data.test.tokens)}
@@ -128,7 +130,7 @@ def main(params: Finetune, ctx: Context) -> Result:
         "best_step": history.best_step,
         "stopped_early": history.stopped_early,
         "tokens_per_s": round(history.tokens_per_s),
-        "computed_in": history.choice,
+        "computed_in": computed_in(history.choice),
         "unlabelled_train_rows": unlabelled,
         "weighted_train_rows": int((data.train.weights != 1).sum()) if data.train.weights is not None else 0,
         "evaluations": history.evaluations,

@@ -20,10 +20,12 @@ from training.config import ModelConfig
 from training.curves import open_curves
 from training.loader import TokenBatch
 from training.model import Transformer
+from training.numerics import computed_in, write_record
 from training.parallel.launch import launch
 from training.parallel.layout import Layout
 from training.parallel.orders import SCHEDULES
 from training.parallel.planner import measure, plans, table
+from training.parallel.run import check_precision_of
 from training.parallel.worker import Job
 from training.pretrain import Curves, PretrainConfig, Progressed, check_finite, pretrain
 from training.state import load_state, part
@@ -31,7 +33,6 @@ from training.state import load_state, part
 TOKENS = Path("artifacts/tokenize")
 CHECKPOINT = Path("artifacts/pretrain/checkpoint")
 CURVES = Path("artifacts/pretrain/curves")
-SWITCH = {"auto": None, "on": True, "off": False}
 
 
 class Parallel(Params):
@@ -64,7 +65,10 @@ class Pretrain(Params):
     weight_decay: float = Field(ge=0)
     clip: float = Field(gt=0)
     dropout: float = Field(ge=0, lt=1)
-    bf16: Literal["auto", "on", "off"]
+    precision: Literal["auto", "fp32", "bf16", "fp16", "tf32", "fp8", "adaptive"]
+    emulate: bool = Field(description="The precision's rounding whatever it costs, also where the device lacks it.")
+    fp8_scaling: Literal["tensor", "row"]
+    replay: str | None = Field(description="A run's precision.json, whose choices and decisions are taken again.")
     attention: Literal["auto", "plain", "sdpa"]
     save_every_s: float = Field(ge=0)
     parallel: Parallel
@@ -81,8 +85,8 @@ def main(params: Pretrain, ctx: Context) -> Result:
     )
     model = Transformer(shape)
     config = PretrainConfig(
-        **params.model_dump(exclude={"depth", "max_len", "dropout", "bf16", "attention", "parallel"}),
-        bf16=SWITCH[params.bf16],
+        **params.model_dump(exclude={"depth", "max_len", "dropout", "precision", "attention", "parallel"}),
+        precision=None if params.precision == "auto" else params.precision,
         attention=None if params.attention == "auto" else params.attention,
     )
     state = ctx.work / "pretrain.safetensors"
@@ -92,9 +96,10 @@ def main(params: Pretrain, ctx: Context) -> Result:
         ctx.progress(config.places, unit="tokens") as bar,
     ):
         if params.parallel.ranks == 1 or not params.tokens:
-            done = pretrain(model, train, valid, config, state=state, progress=bar, curves=curves)
+            done = pretrain(model, train, valid, config, state=state, progress=bar, curves=curves, note=say)
         else:
             done = over_ranks(model, config, params.parallel, state, bar, curves)
+        write_record(folder / "precision.json", done.choice, done.numerics)
     check_finite(model)
     with ctx.out(CHECKPOINT) as folder:
         save_checkpoint(folder, model, Card(model=shape, task="lm"), tokenizer_json)
@@ -105,10 +110,14 @@ def main(params: Pretrain, ctx: Context) -> Result:
         "parameters": sum(p.numel() for p in model.parameters()),
         "valid_loss": done.last("valid/loss"),
         "train_loss": done.last("train/loss"),
-        "computed_in": done.choice,
+        "computed_in": computed_in(done.choice),
     }
     key = "random weights" if not done.step else f"loss {metrics['valid_loss']:.3f}, {done.tokens_per_s:,.0f} tokens/s"
     return Result(len(train), 1, key, metrics)
+
+
+def say(line: str) -> None:
+    print(f"pretrain: {line}", flush=True)
 
 
 def over_ranks(
@@ -121,6 +130,7 @@ def over_ranks(
         not path.exists()
     ):  # a run that goes on keeps its stages: measured anew they might be others, and the last bits too
         layout = layout_of(model, config, parallel)
+        check_precision_of(layout, config.precision)
         job = Job(
             tokens=str(TOKENS),
             state=str(state),
@@ -140,7 +150,7 @@ def over_ranks(
         elif "tokens" in told:
             bar.advance(told["tokens"] - bar.done, told["note"])
         elif line.strip():
-            print(f"pretrain: {line}", flush=True)
+            say(line)
 
     launch(parallel.ranks, "training.parallel.worker", [str(path)], on_line, parallel.restarts)
     saved = load_state(state)

@@ -91,7 +91,7 @@ def audit(subject: Subject, folder: Path, on_check: Callable[[Check], None] | No
 def gradients(model: Transformer, batches: list[TokenBatch]) -> dict[str, Tensor]:
     """Gradients of one step whose learning rate is 0."""
     trainer = Trainer(model, make_adamw(model, 0.0), 1e9)
-    trainer.step(batches, lambda batch: token_loss_sum(model, batch, False), lambda batch: batch.tokens, 0.0)
+    trainer.step(batches, lambda batch: token_loss_sum(model, batch), lambda batch: batch.tokens, 0.0)
     return {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
 
 
@@ -181,7 +181,7 @@ def ends_stay_tied(subject: Subject, _: Path) -> Finding:
     model = subject.small()
     trainer = Trainer(model, make_adamw(model, 0.1), 1.0)
     for _step in range(2):
-        trainer.step([subject.batch()], lambda batch: token_loss_sum(model, batch, False), lambda b: b.tokens, 1e-3)
+        trainer.step([subject.batch()], lambda batch: token_loss_sum(model, batch), lambda b: b.tokens, 1e-3)
     hidden = torch.randn(1, 2, subject.model.width, dtype=torch.float64)
     same = torch.equal(model.lm_logits(hidden), hidden @ model.embed.weight.T)
     stored = sum("embed.weight" in name for name in model.state_dict())
@@ -194,7 +194,7 @@ def nothing_non_finite_arrives(subject: Subject, _: Path) -> Finding:
     trainer = Trainer(model, make_adamw(model, 0.1), 1.0)
     batch = subject.batch()
     report = trainer.step(
-        [batch], lambda b: token_loss_sum(model, b, False) * float("nan"), lambda b: b.tokens, subject.config.lr
+        [batch], lambda b: token_loss_sum(model, b) * float("nan"), lambda b: b.tokens, subject.config.lr
     )
     same = all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
     return same and not report.updated, "a step with a NaN is skipped, weights stay as they were"
@@ -210,7 +210,8 @@ def tiny_run(subject: Subject) -> PretrainConfig:
         evaluations=1,
         valid_tokens=subject.length,
         save_every_s=0.0,
-        bf16=bool(subject.config.bf16),
+        precision=subject.config.precision or "fp32",
+        emulate=True,  # what is as small as this pays in no precision
         attention=subject.config.attention or KERNELS[0],
     )
 

@@ -23,15 +23,18 @@ from data.tokens import pad
 from training.losses import label_loss_sum, soft_loss_sum
 from training.memory import keep_freed_memory
 from training.metrics import best_threshold, confusion, headline
+from training.mixed import leaves_plain, set_modes
 from training.model import Classifier, mean_pool
+from training.numerics import Numerics
 from training.optim import make_adamw
 from training.peers import NoPeers, Peers
-from training.precision import Choice, Kernel, autocast, choose
+from training.precision import Choice, Kernel, Precision, autocast
 from training.predict import predict_logits
 from training.rows import Rows
 from training.schedule import learning_rate
+from training.settle import settle
 from training.state import load_state, part, restore_training, save_state, training_tensors
-from training.step import Trainer
+from training.step import StepReport, Trainer
 from training.world import seed_of
 
 PROBE_ROWS = 4
@@ -64,7 +67,8 @@ class ClassifyConfig:
     average: float = 0.0  # decay of the moving average of weights that is evaluated and kept; 0 keeps the last
     evaluations: float = 1.0  # per epoch
     patience: int = 3  # evaluations without a lower validation loss before stopping; 0 never stops
-    bf16: bool | None = None  # None: measure
+    precision: Precision | None = None  # None: measure
+    emulate: bool = False  # compute the precision's rounding whatever it costs, also where the device lacks it
     attention: Kernel | None = None  # None: measure
     positive: int | None = None  # index of the label whose F1 is reported on the way
     seed: int = 0
@@ -80,6 +84,8 @@ class History:
     seconds: float = 0.0
     best_step: int = 0
     choice: dict[str, Any] = field(default_factory=dict)  # training.precision.Choice
+    skipped: int = 0  # steps that were not finite: their rows are used up, nothing else of them counts
+    numerics: dict[str, Any] = field(default_factory=dict)  # training.numerics.Numerics.state
     stopped_early: bool = False
 
     @property
@@ -105,6 +111,7 @@ class RowBatch:
     weights: Tensor | None = None  # [B]
 
 
+@leaves_plain
 def train_classifier(
     model: Classifier,
     train: Rows,
@@ -118,15 +125,16 @@ def train_classifier(
     progress: Bar | None = None,
     state: Path | None = None,
     spread: Callable[[nn.Module], Peers] | None = None,
+    note: Callable[[str], None] = lambda _line: None,
 ) -> History:
     """Train `model` in place; it ends in eval mode with the best weights on `valid` (without it: the last ones).
 
     `teacher` is a frozen classifier or its logits [N, C] for the train rows; `distill` says how to follow it.
-    `on_step(step, steps)` runs before each update. `state` names a file for exact resume after a kill, saved at
-    every evaluation. Rows without a label must be dropped before. A row's weight multiplies all of its losses; `valid`
-    is judged unweighted, a row a record. `spread` makes this process one of several ranks, which are all given the same
-    arguments and end with the same weights; the first one saves. Raises DaymillError without rows, or where all weigh
-    nothing.
+    `on_step(step, steps)` runs before each update; `note` is told how the run computes and why. `state` names a file
+    for exact resume after a kill, saved at every evaluation. Rows without a label must be dropped before. A row's
+    weight multiplies all of its losses; `valid` is judged unweighted, a row a record. `spread` makes this process one
+    of several ranks, which are all given the same arguments and end with the same weights; the first one saves. Raises
+    DaymillError without rows, or where all weigh nothing.
     """
     if not len(train):
         raise DaymillError("no labelled rows to train on")
@@ -135,7 +143,7 @@ def train_classifier(
     keep_freed_memory()
     torch.manual_seed(config.seed)
     job = Job(model, train, config, teacher, distill, spread(model) if spread is not None else NoPeers())
-    return job.run(valid, on_step, on_eval, progress, state)
+    return job.run(valid, on_step, on_eval, progress, state, note)
 
 
 class Job:
@@ -163,7 +171,7 @@ class Job:
         self.distill = distill if teacher is not None else None
         self.teacher = teacher
         self.soft: Tensor | None = None
-        self.bf16 = False
+        self.precision: Precision = "fp32"
         self.order: tuple[int, NDArray[np.int64]] = (-1, np.empty(0, dtype=np.int64))
 
     def run(
@@ -173,6 +181,7 @@ class Job:
         on_eval: Callable[[dict[str, float]], None] | None,
         progress: Bar | None,
         state: Path | None,
+        note: Callable[[str], None],
     ) -> History:
         saved = load_state(state) if state is not None else None
         if saved is not None:
@@ -182,7 +191,13 @@ class Job:
             if self.config.average:
                 self.average = {name: p.detach().clone() for name, p in self.model.named_parameters()}
         choice = Choice(**self.history.choice)
-        self.bf16 = choice.bf16
+        self.precision = choice.precision
+        set_modes(self.model, choice)
+        self.trainer.numerics = Numerics(self.model, choice, tell=note)
+        if saved is None:
+            note(f"computes in {choice.precision} with {choice.attention} attention: {choice.reason}")
+        else:
+            self.trainer.numerics.load(self.history.numerics)
         self.model.backbone.set_attention(choice.attention)
         self.prepare_teacher()
         self.model.train()
@@ -191,7 +206,12 @@ class Job:
         while self.history.steps < self.steps and not self.history.stopped_early:
             if on_step is not None:
                 on_step(self.history.steps, self.steps)
-            loss = self.update()
+            report = self.update()
+            if report.skipped:  # its rows are used up; schedule, counters and average stay
+                self.history.skipped += 1
+                continue
+            self.history.steps += 1
+            loss = report.loss
             if progress is not None:
                 progress.advance(self.config.rows, f"loss {loss:.3f}, {self.history.tokens_per_s:,.0f} tokens/s")
             if self.history.steps % self.every == 0 or self.history.steps == self.steps:
@@ -203,22 +223,22 @@ class Job:
                 if state is not None and self.peers.rank == 0:
                     self.save(state)
         self.finish(valid)
+        self.history.numerics = self.trainer.numerics.state()
         return self.history
 
-    def update(self) -> float:
-        """One step; returns its mean loss."""
+    def update(self) -> StepReport:
+        """One step, as a rule an update."""
         start = time.perf_counter()
         step, config = self.history.steps, self.config
         rate = learning_rate(step, self.steps, config.lr, round(config.warmup * self.steps), config.floor)
-        report = self.trainer.step(self.micro_batches(step), self.loss_sum, self.weight, rate)
+        report = self.trainer.step(self.micro_batches(step + self.history.skipped), self.loss_sum, self.weight, rate)
         if self.average and report.updated:
             # Early on the average follows quickly, so that it does not remember the first random weights.
             decay = min(config.average, (1 + step) / (10 + step))
             now = [p.detach() for p in self.model.parameters()]
             torch._foreach_lerp_(list(self.average.values()), now, 1 - decay)
-        self.history.steps += 1
         self.history.seconds += time.perf_counter() - start
-        return report.loss
+        return report
 
     def micro_batches(self, step: int) -> list[RowBatch]:
         """The rows of a step, drawn without replacement within each epoch, bucketed by length."""
@@ -253,7 +273,7 @@ class Job:
 
     def loss_sum(self, batch: RowBatch) -> Tensor:
         model, distill = self.model, self.distill
-        with autocast(self.bf16):
+        with autocast(self.precision, batch.ids.device):
             if distill is None or not distill.hidden:
                 hidden_BTD, logits_BC = None, model(batch.ids, batch.mask)
             else:
@@ -265,7 +285,7 @@ class Job:
         teacher_BC = batch.teacher
         if hidden_BTD is not None:
             assert isinstance(self.teacher, Classifier)
-            with torch.no_grad(), autocast(self.bf16):
+            with torch.no_grad(), autocast(self.precision, batch.ids.device):
                 goal_BTD = self.teacher.backbone.hidden(batch.ids, batch.mask)
                 teacher_BC = self.teacher.head(mean_pool(goal_BTD, batch.mask))
         assert teacher_BC is not None
@@ -301,14 +321,18 @@ class Job:
         """Precision and attention kernel for a few of the longest rows."""
         batch = self.batch(np.argsort(-self.train.lengths, kind="stable")[:PROBE_ROWS])
 
-        def run(bf16: bool, attention: Kernel) -> None:
+        def run(precision: Precision, attention: Kernel) -> None:
             self.model.backbone.set_attention(attention)
-            with autocast(bf16):
+            with autocast(precision, batch.ids.device):
                 loss = label_loss_sum(self.model(batch.ids, batch.mask), batch.labels)
             loss.backward()
             self.model.zero_grad(set_to_none=True)
 
-        return choose(run, self.model.backbone.config.width, self.config.bf16, self.config.attention)
+        config = self.config
+        width = self.model.backbone.config.width
+        return settle(
+            self.model, run, width, config.max_tokens, config.precision, config.attention, emulate=config.emulate
+        )
 
     def evaluate(self, valid: Rows, train_loss: float) -> dict[str, float]:
         """Validation loss (sum over sum) and the headline metric; keeps the weights when the loss is the lowest."""
@@ -334,10 +358,10 @@ class Job:
         """A model's logits [N, C] of all rows, each rank having asked it for some."""
         rank, ranks = self.peers.rank, self.peers.ranks
         if ranks == 1:
-            return predict_logits(model, rows.tokens, bf16=self.bf16)
+            return predict_logits(model, rows.tokens, precision=self.precision)
         answers = np.zeros((len(rows), self.model.head.out_features), dtype=np.float32)
         if rank < len(rows):
-            answers[rank::ranks] = predict_logits(model, rows.tokens[rank::ranks], bf16=self.bf16)
+            answers[rank::ranks] = predict_logits(model, rows.tokens[rank::ranks], precision=self.precision)
         return self.peers.together(answers)
 
     def f1(self, rows: Rows, logits: NDArray[np.float32]) -> float:
@@ -363,6 +387,7 @@ class Job:
         tensors = training_tensors(self.model, self.trainer.optimizer)
         tensors |= {f"average/{name}": tensor for name, tensor in self.average.items()}
         tensors |= {f"best/{name}": tensor for name, tensor in self.best.items()}
+        self.history.numerics = self.trainer.numerics.state()
         save_state(path, tensors, {"history": asdict(self.history), "best_loss": self.best_loss})
 
     def restore(self, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:

@@ -17,6 +17,7 @@ from training.config import LayerShape, ModelConfig
 from training.losses import next_token_loss_sum
 
 MASKED = -1e9  # finite, so that a row without any visible key gives numbers instead of NaN
+FP16_MASKED = -3e4  # the same where -1e9 would be infinite; added to a score it stays finite
 
 
 class Attention(nn.Module):
@@ -167,7 +168,10 @@ class Transformer(nn.Module):
         rotary = None
         if self.config.position == "rotary":
             rotary = rotary_tables(positions_BT, self.config.head_dim, self.config.rope_theta, dtype)
-        bias = attention_bias(ids_BT.shape[1], self.config.causal, mask_BT, docs_BT, ids_BT.device).to(dtype)
+        bias = attention_bias(ids_BT.shape[1], self.config.causal, mask_BT, docs_BT, ids_BT.device)
+        if dtype == torch.float16:
+            bias = bias.clamp(min=FP16_MASKED)
+        bias = bias.to(dtype)
         return bias, rotary
 
     def forward(self, ids_BT: Tensor, targets_BT: Tensor, docs_BT: Tensor | None = None) -> Tensor:

@@ -17,10 +17,13 @@ from data.errors import DaymillError
 from data.tokens import TokenShard
 from training.loader import PackedLoader, TokenBatch, batch_of
 from training.memory import keep_freed_memory
+from training.mixed import leaves_plain, set_modes
 from training.model import Transformer
+from training.numerics import Numerics, read_record
 from training.optim import make_adamw
-from training.precision import Choice, Kernel, autocast, choose
+from training.precision import Choice, Kernel, Precision, Scaling, autocast
 from training.schedule import learning_rate
+from training.settle import settle
 from training.state import load_state, part, restore_training, save_state, training_tensors
 from training.step import Trainer
 from training.world import Alone, World
@@ -47,7 +50,10 @@ class PretrainConfig:
     save_every_s: float = 15.0
     patience: int = 0  # validations without a lower loss before the run ends; 0: none ends it
     keep_best: bool = False  # the state also holds the weights of the lowest validation loss, as `best/...`
-    bf16: bool | None = None  # None: measure
+    precision: Precision | None = None  # None: measure
+    emulate: bool = False  # compute the precision's rounding whatever it costs, also where the device lacks it
+    fp8_scaling: Scaling = "tensor"
+    replay: str | None = None  # a run's precision.json: its choices and decisions are taken again
     attention: Kernel | None = None  # None: measure
 
     @property
@@ -69,6 +75,8 @@ class Progressed:
     seconds: float = 0.0
     position: dict[str, int] = field(default_factory=lambda: {"epoch": 0, "row": 0})
     choice: dict[str, Any] = field(default_factory=dict)
+    skipped: int = 0  # steps that were not finite: their rows are used up, nothing else of them counts
+    numerics: dict[str, Any] = field(default_factory=dict)  # training.numerics.Numerics.state
     points: list[tuple[int, dict[str, float]]] = field(default_factory=list)
 
     @property
@@ -126,7 +134,7 @@ class Ranks(Protocol):
         """This rank's rows of a step's batches."""
         ...
 
-    def loss_sum(self, batches: list[TokenBatch], bf16: bool) -> float:
+    def loss_sum(self, batches: list[TokenBatch], precision: Precision) -> float:
         """Summed loss of some batches over all ranks; nothing is learned."""
         ...
 
@@ -165,8 +173,8 @@ class OneProcess:
     def share(self, batches: list[TokenBatch], seed: int, step: int) -> list[TokenBatch]:  # noqa: ARG002
         return batches
 
-    def loss_sum(self, batches: list[TokenBatch], bf16: bool) -> float:
-        return sum(token_loss_sum(self.model, batch, bf16).item() for batch in batches)
+    def loss_sum(self, batches: list[TokenBatch], precision: Precision) -> float:
+        return sum(token_loss_sum(self.model, batch, precision).item() for batch in batches)
 
     def agreed(self, flag: bool) -> bool:
         return flag
@@ -181,6 +189,7 @@ class OneProcess:
         restore_training(self.model, optimizer, tensors)
 
 
+@leaves_plain
 def pretrain(
     model: Transformer,
     train: TokenShard,
@@ -192,18 +201,20 @@ def pretrain(
     curves: Curves | None = None,
     on_step: Callable[[int], None] | None = None,
     spread: Spread | None = None,
+    note: Callable[[str], None] = lambda _line: None,
 ) -> Progressed:
     """Train in place and return what was done; `state` is where a killed run left off, and where this one saves.
 
     `spread` makes of the model this rank's part of it, once precision and kernel are chosen; without it one process
-    trains alone. All ranks read the same state, the first one writes it, and no layout is bound to it; ranks that are
-    to go on under another layout return before the last step. Raises DaymillError for a state of another model and for
-    twenty non-finite steps in a row.
+    trains alone. `note` is told how the run computes and why. All ranks read the same state, the first one writes it,
+    and no layout is bound to it; ranks that are to go on under another layout return before the last step. Raises
+    DaymillError for a state of another model and for twenty non-finite steps in a row.
     """
     keep_freed_memory()
     torch.manual_seed(config.seed)
     loader = PackedLoader(train, config.length, config.rows, config.seed)
     done = Progressed()
+    follow = read_record(Path(config.replay), model)[1] if config.replay else None
     saved = load_state(state)
     if saved is not None:
         tensors, meta = saved
@@ -215,9 +226,15 @@ def pretrain(
     ranks = spread(model, choice) if spread is not None else OneProcess(model)
     choice = ranks.choice(choice)
     done.choice = asdict(choice)
-    trainer = Trainer(model, make_adamw(model, config.weight_decay), config.clip, ranks.world)
+    set_modes(model, choice)
+    tell = note if ranks.first else lambda _line: None
+    numerics = Numerics(model, choice, follow, tell)
+    trainer = Trainer(model, make_adamw(model, config.weight_decay), config.clip, ranks.world, numerics)
     best: dict[str, Tensor] = {}  # on the first rank
-    if saved is not None:
+    if saved is None:
+        tell(f"computes in {choice.precision} with {choice.attention} attention: {choice.reason}")
+    else:
+        numerics.load(done.numerics)
         ranks.restore(trainer.optimizer, tensors)
         best = {f"best/{name}": tensor for name, tensor in part(tensors, "best").items()}
     model.set_attention(choice.attention)
@@ -228,7 +245,7 @@ def pretrain(
             curves.log(step, values)
 
     def loss_sum(batch: TokenBatch) -> Tensor:
-        return token_loss_sum(model, batch, choice.bf16)
+        return token_loss_sum(model, batch, choice.precision)
 
     model.train()
     last_save = time.monotonic()
@@ -241,13 +258,16 @@ def pretrain(
         batches = ranks.share([loader.next() for _ in range(config.accumulate)], config.seed, done.step)
         rate = learning_rate(done.step, config.steps, config.lr, round(config.warmup * config.steps), config.floor)
         report = trainer.step(batches, loss_sum, lambda batch: batch.tokens, rate)
-        done.step += 1
-        done.tokens += int(report.weight)
         done.seconds += time.perf_counter() - start
         done.position = loader.position()
+        if report.skipped:  # its rows are used up; schedule, counters and curves stay
+            done.skipped += 1
+            continue
+        done.step += 1
+        done.tokens += int(report.weight)
         values = {"train/loss": report.loss, "train/grad_norm": report.grad_norm, "train/lr": rate}
         if done.step in evaluate_at:
-            values["valid/loss"] = validation_loss(model, valid, config, choice.bf16, ranks)
+            values["valid/loss"] = validation_loss(model, valid, config, choice.precision, ranks)
         values["train/tokens_per_s"] = done.tokens_per_s
         done.points.append((done.step, values))
         if config.keep_best and done.step in evaluate_at and ranks.agreed(done.best_step == done.step):
@@ -261,10 +281,11 @@ def pretrain(
         if config.patience and done.step in evaluate_at:
             ended = ranks.agreed(done.ended(config))
         if ranks.agreed(time.monotonic() - last_save >= config.save_every_s or ended):
+            done.numerics = numerics.state()
             tensors = ranks.tensors(trainer.optimizer) | best
             if ranks.first:
                 save_state(state, tensors, asdict(done))
-            if done.step < config.steps and ranks.moved():
+            if not ended and ranks.moved():
                 break
             last_save = time.monotonic()
     model.eval()
@@ -272,25 +293,36 @@ def pretrain(
 
 
 def probe(model: Transformer, batch: TokenBatch, config: PretrainConfig) -> Choice:
-    """Precision and attention kernel for batches like this one."""
+    """Precision and attention kernel for batches like this one; those of the run that is replayed, if one is."""
+    if config.replay:
+        return read_record(Path(config.replay), model)[0]
 
-    def run(bf16: bool, attention: Kernel) -> None:
+    def run(precision: Precision, attention: Kernel) -> None:
         model.set_attention(attention)
-        token_loss_sum(model, batch, bf16).backward()
+        token_loss_sum(model, batch, precision).backward()
         model.zero_grad(set_to_none=True)
 
-    return choose(run, model.config.width, config.bf16, config.attention)
+    return settle(
+        model,
+        run,
+        model.config.width,
+        config.rows * config.length,
+        config.precision,
+        config.attention,
+        emulate=config.emulate,
+        scaling=config.fp8_scaling,
+    )
 
 
-def token_loss_sum(model: Transformer, batch: TokenBatch, bf16: bool) -> Tensor:
+def token_loss_sum(model: Transformer, batch: TokenBatch, precision: Precision = "fp32") -> Tensor:
     """Summed next-token loss of a batch of packed rows; documents do not see each other."""
-    with autocast(bf16):
+    with autocast(precision, batch.ids.device):
         summed: Tensor = model(batch.ids, batch.targets, batch.docs)
         return summed
 
 
 def validation_loss(
-    model: Transformer, shard: TokenShard, config: PretrainConfig, bf16: bool, ranks: Ranks | None = None
+    model: Transformer, shard: TokenShard, config: PretrainConfig, precision: Precision, ranks: Ranks | None = None
 ) -> float:
     """Mean next-token loss: sum over sum, whatever the batches (torchtitan#4167). 0 for an empty shard."""
     ranks = ranks or OneProcess(model)
@@ -302,7 +334,7 @@ def validation_loss(
     total, tokens = 0.0, sum(batch.tokens for batch in batches)
     with torch.no_grad():
         for start in range(0, len(batches), config.accumulate):
-            total += ranks.loss_sum(batches[start : start + config.accumulate], bf16)
+            total += ranks.loss_sum(batches[start : start + config.accumulate], precision)
     model.train(was_training)
     return total / tokens if tokens else 0.0
 

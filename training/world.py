@@ -35,6 +35,10 @@ class World(Protocol):
         """The step was taken, or skipped: then what reductions remember from step to step stays as it was before."""
         ...
 
+    def rescale(self, factor: float) -> None:
+        """The loss scale changed: what reductions remember of scaled gradients is multiplied alike."""
+        ...
+
 
 def accumulate_here(
     micro_batches: Sequence[Any],
@@ -71,6 +75,9 @@ class Alone:
         return float(nn.utils.clip_grad_norm_(with_gradient, limit)) if with_gradient else 0.0
 
     def settle(self, updated: bool) -> None:
+        pass
+
+    def rescale(self, factor: float) -> None:
         pass
 
 

@@ -35,7 +35,10 @@ pretrain:
   weight_decay: 0.1
   clip: 1.0
   dropout: 0.1
-  bf16: auto
+  precision: auto
+  emulate: false
+  fp8_scaling: tensor
+  replay: null
   attention: auto
   save_every_s: 0.2
   parallel: {data: 1, tensor: 1, pipeline: 1, schedule: auto, shard: false, compress: 0.0, rebalance: 0,

@@ -32,7 +32,8 @@ pytestmark = pytest.mark.slow
 TOKENIZE = {"vocab_size": 300, "max_chars": 200, "tail": 0.5, "max_token_length": 16}
 PRETRAIN: dict[str, Any] = {
     "depth": 1, "tokens": 4000, "length": 32, "max_len": 32, "rows": 4, "accumulate": 1, "lr": 2e-3, "warmup": 0.1,
-    "floor": 0.05, "weight_decay": 0.1, "clip": 1.0, "dropout": 0.0, "bf16": "off", "attention": "plain",
+    "floor": 0.05, "weight_decay": 0.1, "clip": 1.0, "dropout": 0.0, "precision": "fp32", "attention": "plain",
+    "emulate": False, "fp8_scaling": "tensor", "replay": None,
     "save_every_s": 1, "seed": 0,
     "parallel": {
         "data": 1, "tensor": 1, "pipeline": 1, "schedule": "auto", "shard": False, "compress": 0.0,
@@ -43,7 +44,7 @@ FINETUNE: dict[str, Any] = {
     "from": "pretrain", "positive": None, "max_len": 24, "max_chars": 200, "tail": 0.5, "attention": "full",
     "epochs": 6, "rows": 16, "max_tokens": 512, "lr": 3e-3, "warmup": 0.1, "floor": 0.05, "weight_decay": 0.05,
     "clip": 1.0, "dropout": 0.0, "smoothing": 0.05, "balance": True, "average": 0.9, "evaluations": 1, "patience": 3,
-    "bf16": "off", "seed": 0,
+    "precision": "fp32", "emulate": False, "seed": 0,
 }  # fmt: skip
 PARTS = {"train": 240, "valid": 60, "test": 90}
 BAIT = {"ham": "agenda notes", "spam": "winner prize", "scam": "inherit gold"}

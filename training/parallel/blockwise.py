@@ -78,6 +78,9 @@ class LargestOfBlock:
             self.steps += 1
         self.pending = {}
 
+    def rescale(self, factor: float) -> None:
+        self.memory = {name: late * factor for name, late in self.memory.items()}
+
     def tensors(self, named: Sequence[tuple[str, Tensor]]) -> dict[str, Tensor]:
         """What a checkpoint must hold of this rank: the error memory by parameter name, and the steps taken."""
         late = {f"late/{name}": self.memory.get(name, torch.zeros_like(p)).detach() for name, p in named}

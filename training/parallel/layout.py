@@ -25,6 +25,7 @@ from training.parallel.orders import Schedule
 from training.parallel.pipeline import TIED, Pipeline
 from training.parallel.reducer import BUCKET_BYTES, AllReduce, Exchange, Reducer
 from training.parallel.tensor import Piece, split_tensors
+from training.precision import Precision
 from training.world import accumulate_here
 
 
@@ -192,6 +193,17 @@ class Mesh:
     def settle(self, updated: bool) -> None:
         if self.reducer is not None:
             self.reducer.exchange.settle(updated)
+
+    def rescale(self, factor: float) -> None:
+        if self.reducer is not None:
+            self.reducer.exchange.rescale(factor)
+
+    def compute_in(self, precision: Precision) -> None:
+        """Without a pipeline the loss function's own autocast is enough; stages call no loss function."""
+        if self.pipeline is not None:
+            self.pipeline.precision = precision
+            for stage in self.pipeline.stages.values():
+                stage.precision = precision
 
 
 def shard_parameters(model: nn.Module, mesh: DeviceMesh) -> None:

@@ -21,6 +21,7 @@ from torch.distributed import pipelining
 from training.loader import TokenBatch
 from training.model import Transformer
 from training.parallel.orders import Schedule, check, stages_of_rank
+from training.precision import AMBIENT, Precision, autocast
 
 CLASSES: dict[Schedule, Any] = {
     "gpipe": pipelining.ScheduleGPipe,
@@ -43,6 +44,7 @@ class Stage(nn.Module):
     def __init__(self, model: Transformer, blocks: range, first: bool, last: bool) -> None:
         super().__init__()
         self.first, self.last = first, last
+        self.precision: Precision = "fp32"
         self.blocks = nn.ModuleDict({str(number): model.blocks[number] for number in blocks})
         if first or last:
             self.embed = model.embed
@@ -55,6 +57,10 @@ class Stage(nn.Module):
 
     def forward(self, x: Tensor, docs: Tensor) -> Tensor:
         """Token ids [B, T] (first stage) or hidden states [B, S, D] to hidden states; `docs` [B, T] of packed rows."""
+        with autocast(self.precision, docs.device):
+            return self.computed(x, docs)
+
+    def computed(self, x: Tensor, docs: Tensor) -> Tensor:
         whole = self.whole
         positions = torch.arange(docs.shape[1])[None]
         if self.first:
@@ -121,6 +127,7 @@ class Pipeline:
         }
         self.running: tuple[tuple[int, int], Any] | None = None
         self.dtype = next(model.parameters()).dtype
+        self.precision: Precision = "fp32"
         self.busy = {index: Busy() for index in self.stages}
         self.leave_the_rest()
 
@@ -186,7 +193,8 @@ class Pipeline:
             check(self.schedule, self.ranks, micro_batches, self.a_rank)
             width = self.model.config.width
             # what requires no gradient is sent none
-            between = torch.empty(rows, self.tokens_of_rank, width, dtype=self.dtype, requires_grad=True)
+            dtype = AMBIENT[self.precision] or self.dtype
+            between = torch.empty(rows, self.tokens_of_rank, width, dtype=dtype, requires_grad=True)
             stages = []
             for index, stage in self.stages.items():
                 source = torch.empty(rows, tokens, dtype=torch.long) if stage.first else between

@@ -43,6 +43,10 @@ class Exchange(Protocol):
         """Keep what was remembered of the step's gradients, or forget it where the step was skipped."""
         ...
 
+    def rescale(self, factor: float) -> None:
+        """Multiply what is remembered of gradients: their loss scale changed."""
+        ...
+
 
 @dataclass(frozen=True)
 class Bucket:
@@ -90,6 +94,9 @@ class AllReduce:
         return Dense(flat, work)
 
     def settle(self, updated: bool) -> None:
+        pass
+
+    def rescale(self, factor: float) -> None:
         pass
 
 

@@ -25,7 +25,7 @@ from training.classify import Bar, ClassifyConfig, Distill, History, train_class
 from training.model import Classifier
 from training.parallel.launch import RESTARTS, joined, launch
 from training.parallel.layout import Layout, Mesh
-from training.parallel.run import first_choice
+from training.parallel.run import told_by_first
 from training.precision import Choice
 from training.rows import Rows
 from training.state import load_state, part, save_state
@@ -43,7 +43,7 @@ class Replicas:
         self.world: World = Mesh(model, Layout(data=self.ranks), tokens=0)
 
     def choice(self, mine: Choice) -> Choice:
-        return first_choice(mine)
+        return Choice(**told_by_first(asdict(mine)))
 
     def together(self, mine: NDArray[np.float32]) -> NDArray[np.float32]:
         summed = torch.from_numpy(mine)

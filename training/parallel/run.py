@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from data.errors import DaymillError
 from training.loader import TokenBatch, share
 from training.model import Transformer
 from training.parallel.blockwise import LargestOfBlock
@@ -16,7 +19,7 @@ from training.parallel.layout import Layout, Mesh
 from training.parallel.rebalance import STEPS, Split, reference_seconds, resplit
 from training.parallel.reducer import AllReduce, Exchange
 from training.parallel.whole import restore_part, whole_tensors
-from training.precision import KERNELS, Choice
+from training.precision import Choice, Precision
 from training.pretrain import Ranks, token_loss_sum
 from training.state import part
 from training.world import World, seed_of
@@ -40,9 +43,32 @@ def spread_over(
     """For training.pretrain.pretrain: makes of a whole model this rank's part."""
 
     def spread(model: Transformer, choice: Choice) -> Ranks:
-        return ManyRanks(model, layout, tokens, micro_batches, choice.bf16, exchange, rebalance)
+        return ManyRanks(model, layout, tokens, micro_batches, choice, exchange, rebalance)
 
     return spread
+
+
+def check_precision_of(layout: Layout, precision: Precision | None) -> None:
+    """Raises DaymillError for a precision that this layout cannot compute in as one process would."""
+    refused = {
+        "fp8": {"tensor": layout.tensor > 1},  # a rank would scale its part of a layer for itself
+        "adaptive": {"tensor": layout.tensor > 1, "pipeline": layout.pipeline > 1, "shard": layout.shard},
+    }
+    broken = [name for name, found in refused.get(precision or "", {}).items() if found]
+    if broken:
+        raise DaymillError(
+            f"precision {precision} is not for runs with parallel.{' and parallel.'.join(broken)}; choose bf16 or fp16"
+        )
+
+
+def told_by_first(mine: dict[str, Any]) -> dict[str, Any]:
+    """What the first rank has, as JSON."""
+    told = json.dumps(mine).encode()
+    size = torch.tensor(len(told))
+    dist.broadcast(size, 0)
+    bytes_ = torch.frombuffer(bytearray(told.ljust(int(size))[: int(size)]), dtype=torch.uint8).clone()
+    dist.broadcast(bytes_, 0)
+    return json.loads(bytes_.numpy().tobytes())
 
 
 class ManyRanks:
@@ -54,11 +80,12 @@ class ManyRanks:
         layout: Layout,
         tokens: int,
         micro_batches: int,
-        bf16: bool,
+        choice: Choice,
         exchange: Callable[[dist.ProcessGroup], Exchange],
         rebalance: Rebalance | None = None,
     ) -> None:
-        self.model, self.micro_batches, self.bf16 = model, micro_batches, bf16
+        check_precision_of(layout, choice.precision)
+        self.model, self.micro_batches = model, micro_batches
         self.tokens, self.rebalance = tokens, rebalance
         self.rows, self.watched = 1, 0  # of this rank's micro-batches; steps since stages were last looked at
         self.mesh = Mesh(model, layout, tokens, exchange)
@@ -69,9 +96,9 @@ class ManyRanks:
         return dist.get_rank() == 0
 
     def choice(self, mine: Choice) -> Choice:
-        agreed = first_choice(mine)
-        self.bf16 = agreed.bf16
-        return agreed
+        chosen = Choice(**told_by_first(asdict(mine)))
+        self.mesh.compute_in(chosen.precision)
+        return chosen
 
     def share(self, batches: list[TokenBatch], seed: int, step: int) -> list[TokenBatch]:
         """Also seeds what dropout draws, from the step and the data rank alone: nothing of it needs to be saved, and
@@ -83,14 +110,14 @@ class ManyRanks:
         self.watched += 1
         return shares
 
-    def loss_sum(self, batches: list[TokenBatch], bf16: bool) -> float:
+    def loss_sum(self, batches: list[TokenBatch], precision: Precision) -> float:
         """A pipeline is given as many batches as in a step: those that are missing have no target."""
         first = batches[0]
         nothing = TokenBatch(
             torch.zeros_like(first.ids), torch.full_like(first.targets, -100), torch.full_like(first.docs, -1)
         )
         filled = batches + [nothing] * (self.micro_batches - len(batches) if self.mesh.pipeline is not None else 0)
-        return self.mesh.evaluate(filled, lambda batch: token_loss_sum(self.model, batch, bf16))
+        return self.mesh.evaluate(filled, lambda batch: token_loss_sum(self.model, batch, precision))
 
     def agreed(self, flag: bool) -> bool:
         return self.mesh.agreed(flag)
@@ -133,10 +160,3 @@ class ManyRanks:
         if isinstance(exchange, LargestOfBlock):
             before = len({key.partition("/")[0] for key in tensors if key.startswith("rank")})
             exchange.load([part(tensors, f"rank{rank}") for rank in range(before)])
-
-
-def first_choice(mine: Choice) -> Choice:
-    """What the first rank chose."""
-    told = torch.tensor([int(mine.bf16), KERNELS.index(mine.attention)])
-    dist.broadcast(told, 0)
-    return replace(mine, bf16=bool(told[0]), attention=KERNELS[int(told[1])])

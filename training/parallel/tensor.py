@@ -22,6 +22,7 @@ from data.batching import IGNORE
 from data.errors import DaymillError
 from training.config import ModelConfig
 from training.losses import CHUNK, real_places
+from training.mixed import product
 from training.model import Attention, FeedForward, Transformer, compute_dtype, rotate
 
 
@@ -103,7 +104,7 @@ class SplitAttention(Attention):
         q, k, v = (self.split_heads(project(x_BTD)) for project in (self.q, self.k, self.v))
         if rotary is not None:
             q, k = rotate(q, *rotary), rotate(k, *rotary)
-        partial = F.linear(self.join_heads(self.attend(q, k, v, bias)), self.o.weight)
+        partial = product(self.o, self.join_heads(self.attend(q, k, v, bias)))
         return with_bias(own_tokens(partial, self.tensor_group), self.o.bias)
 
 
@@ -113,7 +114,7 @@ class SplitFeedForward(FeedForward):
     tensor_group: dist.ProcessGroup
 
     def forward(self, x: Tensor) -> Tensor:
-        partial = F.linear(self.inner(all_tokens(x, self.tensor_group)), self.down.weight)
+        partial = product(self.down, self.inner(all_tokens(x, self.tensor_group)))
         return with_bias(own_tokens(partial, self.tensor_group), self.down.bias)
 
 
@@ -139,7 +140,7 @@ class SplitTransformer(Transformer):
     def project(self, hidden: Tensor, targets_BT: Tensor) -> Tensor:
         """Summed cross-entropy of all tokens, the same on every rank of the group."""
         flat_hidden, flat_targets = real_places(all_tokens(hidden, self.tensor_group), targets_BT)
-        with torch.autocast("cpu", enabled=False):
+        with torch.autocast(hidden.device.type, enabled=False):
             return SplitCrossEntropy.apply(
                 flat_hidden,
                 self.embed.weight,

@@ -71,6 +71,10 @@ class Teller:
             print(json.dumps(line), flush=True)
 
 
+def tell(line: str) -> None:
+    print(line, flush=True)
+
+
 def main() -> None:
     path = Path(sys.argv[1])
     turn = 0
@@ -99,7 +103,15 @@ def go(path: Path, turn: int) -> bool:
         rebalance = Rebalance(job.rebalance, on_split) if job.rebalance else None
         spread = spread_over(layout, config.length, config.accumulate, exchange, rebalance)
         done = pretrain(
-            model, train, valid, config, state=Path(job.state), progress=teller, curves=teller, spread=spread
+            model,
+            train,
+            valid,
+            config,
+            state=Path(job.state),
+            progress=teller,
+            curves=teller,
+            spread=spread,
+            note=tell,
         )
         return done.step >= config.steps
 

@@ -41,7 +41,7 @@ CONFIG = PretrainConfig(
     valid_tokens=0,
     save_every_s=0,
     keep_best=True,
-    bf16=False,
+    precision="fp32",
     attention="plain",
 )
 

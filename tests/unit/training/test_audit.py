@@ -17,9 +17,10 @@ from training import audit, pretrain, step
 from training.config import ModelConfig
 from training.loader import TokenBatch
 from training.model import Transformer
+from training.precision import Precision
 from training.pretrain import PretrainConfig, token_loss_sum
 
-CONFIG = PretrainConfig(tokens=40 * 4 * 24, length=24, rows=4, bf16=False, attention="plain")
+CONFIG = PretrainConfig(tokens=40 * 4 * 24, length=24, rows=4, precision="fp32", attention="plain")
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +38,8 @@ def test_everything_holds_for_a_sound_engine(subject: audit.Subject, tmp_path: P
     assert told == found and "all 10 checks held" in audit.verdict(found)
 
 
-def mean_loss(model: Transformer, batch: TokenBatch, bf16: bool) -> Tensor:
-    return token_loss_sum(model, batch, bf16) / max(1, batch.tokens)
+def mean_loss(model: Transformer, batch: TokenBatch, precision: Precision = "fp32") -> Tensor:
+    return token_loss_sum(model, batch, precision) / max(1, batch.tokens)
 
 
 def leaky(*given: Any) -> Tensor:

@@ -15,7 +15,9 @@ from training.model import Classifier, Transformer
 from training.predict import predict_logits
 from training.rows import Rows
 
-CONFIG = ClassifyConfig(epochs=4, rows=8, max_tokens=64, lr=5e-3, bf16=False, attention="plain", positive=1, patience=0)
+CONFIG = ClassifyConfig(
+    epochs=4, rows=8, max_tokens=64, lr=5e-3, precision="fp32", attention="plain", positive=1, patience=0
+)
 
 
 def rows(count: int, seed: int = 0) -> Rows:

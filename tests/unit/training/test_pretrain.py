@@ -28,7 +28,7 @@ CONFIG = PretrainConfig(
     evaluations=2,
     valid_tokens=0,
     save_every_s=0,
-    bf16=False,
+    precision="fp32",
     attention="plain",
 )
 STEPS = 24
@@ -127,20 +127,20 @@ def test_forgetting_any_part_of_the_state_shows(
 def test_a_resumed_run_keeps_its_choice_of_precision(tmp_path: Path) -> None:
     state = tmp_path / "state"
     with pytest.raises(Killed):
-        run(state, kill_at=3, config=replace(CONFIG, bf16=True, attention="sdpa"))
-    _, done = run(state, config=replace(CONFIG, bf16=None, attention=None))
-    assert (done.choice["bf16"], done.choice["attention"]) == (True, "sdpa")
+        run(state, kill_at=3, config=replace(CONFIG, precision="bf16", emulate=True, attention="sdpa"))
+    _, done = run(state, config=replace(CONFIG, precision=None, attention=None))
+    assert (done.choice["precision"], done.choice["attention"]) == ("bf16", "sdpa")
 
 
 def test_the_probe_names_what_it_measured_and_draws_nothing(tmp_path: Path) -> None:
     wide = ModelConfig.from_depth(3, 40, max_len=16, dropout=0.2)
-    config = replace(CONFIG, tokens=64, bf16=None, attention=None)
+    config = replace(CONFIG, tokens=64, precision=None, attention=None)
     torch.manual_seed(0)
     probed = Transformer(wide)
     twin = copy.deepcopy(probed)
     done = pretrain(probed, shard(), shard(1), config, state=tmp_path / "probed")
     assert "fp32 plain" in done.choice["reason"] and "bf16 plain" in done.choice["reason"]
-    settled = replace(config, bf16=done.choice["bf16"], attention=done.choice["attention"])
+    settled = replace(config, precision=done.choice["precision"], attention=done.choice["attention"])
     pretrain(twin, shard(), shard(1), settled, state=tmp_path / "settled")
     assert_equal(probed, twin)
 
@@ -161,11 +161,11 @@ def test_no_tokens_leave_the_random_weights(tmp_path: Path) -> None:
 
 def test_validation_is_sum_over_sum_whatever_the_batches() -> None:
     model = fresh().eval()
-    by_size = [validation_loss(model, shard(), replace(CONFIG, rows=rows), False) for rows in (1, 3, 64)]
+    by_size = [validation_loss(model, shard(), replace(CONFIG, rows=rows), "fp32") for rows in (1, 3, 64)]
     assert by_size == pytest.approx([by_size[0]] * 3, rel=1e-6)
     loader = PackedLoader(shard(), 16, 1000, seed=0)
     batch = batch_of(loader.packed, 0, 1000)
-    assert by_size[0] == pytest.approx(token_loss_sum(model, batch, False).item() / batch.tokens, rel=1e-6)
+    assert by_size[0] == pytest.approx(token_loss_sum(model, batch).item() / batch.tokens, rel=1e-6)
 
 
 def test_each_document_comes_once_an_epoch_and_epochs_differ() -> None:

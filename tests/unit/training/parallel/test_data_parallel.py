@@ -48,7 +48,7 @@ def train(rank: int, ranks: int, dtype: torch.dtype, late: bool = False, poison:
             parts = parts[:1] if step else []  # a rank may have less to do, or nothing
 
         def loss_sum(batch: TokenBatch, at: int = step) -> torch.Tensor:
-            summed = token_loss_sum(model, batch, False)
+            summed = token_loss_sum(model, batch)
             return summed * float("nan") if at == poison and rank == 1 else summed
 
         report = trainer.step(parts, loss_sum, lambda batch: batch.tokens, 1e-3)
@@ -108,7 +108,7 @@ def compressed(rank: int, ranks: int, steps: int, warmup: int) -> dict[str, Any]
     for step in range(steps):
         model.zero_grad(set_to_none=True)
         batch = share(batches(1, 6, seed=step)[0], rank, ranks)
-        (token_loss_sum(model, batch, False) / 50).backward()
+        (token_loss_sum(model, batch) / 50).backward()
         mine = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
         before = {name: late.clone() for name, late in exchange.memory.items()}
         world.reduce_gradients()

@@ -43,9 +43,7 @@ def train(rank: int, layout: Layout, dtype: torch.dtype, more: dict[str, Any]) -
         parts = step_batches(step)
         if isinstance(world, Mesh):
             parts = [share(batch, world.rank, world.ranks) for batch in parts]
-        report = trainer.step(
-            parts, lambda batch: token_loss_sum(model, batch, False), lambda batch: batch.tokens, 1e-3
-        )
+        report = trainer.step(parts, lambda batch: token_loss_sum(model, batch), lambda batch: batch.tokens, 1e-3)
         reports.append([report.loss_sum, report.weight, report.grad_norm])
     named = world.named if isinstance(world, Mesh) else list(model.named_parameters())
     return {
@@ -158,7 +156,7 @@ def held(_: int, layout: Layout) -> dict[str, int]:
     if isinstance(world, Mesh):
         parts = [share(batch, world.rank, world.ranks) for batch in parts]
     Trainer(model, optimizer, 1.0, world).step(
-        parts, lambda batch: token_loss_sum(model, batch, False), lambda batch: batch.tokens, 1e-3
+        parts, lambda batch: token_loss_sum(model, batch), lambda batch: batch.tokens, 1e-3
     )
     tensors = [tensor for p in model.parameters() for tensor in (p, p.grad, *optimizer.state[p].values())]
     return {"bytes": sum(local(tensor).nbytes for tensor in tensors if tensor is not None)}
@@ -204,9 +202,7 @@ def go_on(rank: int, layout: Layout, state: Path, first: int, steps: int) -> dic
         parts = step_batches(step)
         if isinstance(world, Mesh):
             parts = [share(batch, world.rank, world.ranks) for batch in parts]
-        report = trainer.step(
-            parts, lambda batch: token_loss_sum(model, batch, False), lambda batch: batch.tokens, 1e-3
-        )
+        report = trainer.step(parts, lambda batch: token_loss_sum(model, batch), lambda batch: batch.tokens, 1e-3)
         losses.append(report.loss)
     whole_model = whole_tensors(world, optimizer) if isinstance(world, Mesh) else training_tensors(model, optimizer)
     if rank == 0:

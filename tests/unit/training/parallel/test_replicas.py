@@ -26,7 +26,15 @@ from training.rows import Rows
 pytestmark = pytest.mark.slow
 SHAPE = ModelConfig(50, 32, (LayerShape(4, 48),) * 2, head_dim=8, max_len=24)
 CONFIG = ClassifyConfig(
-    epochs=3, rows=7, max_tokens=60, lr=3e-3, evaluations=1, patience=0, bf16=False, attention="plain", average=0.9
+    epochs=3,
+    rows=7,
+    max_tokens=60,
+    lr=3e-3,
+    evaluations=1,
+    patience=0,
+    precision="fp32",
+    attention="plain",
+    average=0.9,
 )
 
 

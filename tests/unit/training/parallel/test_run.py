@@ -33,7 +33,7 @@ CONFIG = PretrainConfig(
     evaluations=2,
     valid_tokens=0,
     save_every_s=0,
-    bf16=False,
+    precision="fp32",
     attention="plain",
 )
 
