@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from data.errors import DaymillError
 from data.tokens import load_tokenizer, read_tokens
@@ -50,6 +50,16 @@ class Parallel(Params):
         return self.data * self.tensor * self.pipeline
 
 
+class Dsrelu(Params):
+    """What is read where the activation is dsrelu."""
+
+    theta: float = Field(gt=0, description="Threshold of every layer; where it is learned, the one to begin with.")
+    learned: bool = Field(description="Each layer learns its theta instead of following the schedule.")
+    ramp: float = Field(ge=0, le=1, description="Share of the steps in which a scheduled theta rises from 0.")
+    skip: Literal["none", "neurons", "tokens"] = Field(description="What leaves backward passes.")
+    skip_share: float = Field(gt=0, lt=1, description="Share of it that leaves.")
+
+
 class Pretrain(Params):
     depth: int = Field(ge=1, le=48, description="Blocks; width and heads follow from it.")
     tokens: int = Field(ge=0, description="Tokens to train on; 0 leaves random weights.")
@@ -63,11 +73,59 @@ class Pretrain(Params):
     weight_decay: float = Field(ge=0)
     clip: float = Field(gt=0)
     dropout: float = Field(ge=0, lt=1)
+    smoothing: float = Field(ge=0, lt=1, description="Share of a target's probability that goes to all words alike.")
+    activation: Literal["swiglu", "gelu", "relu2", "dsrelu"]
+    kv_heads: int | None = Field(ge=1, description="Heads of keys and values; null: as many as of queries.")
+    dsrelu: Dsrelu
     bf16: Literal["auto", "on", "off"]
     attention: Literal["auto", "plain", "sdpa"]
     save_every_s: float = Field(ge=0)
     parallel: Parallel
     seed: int = Field(ge=0)
+
+    @model_validator(mode="after")
+    def fits(self) -> Pretrain:
+        heads = 2 * self.depth
+        if self.kv_heads is not None and heads % self.kv_heads:
+            raise ValueError(
+                f"kv_heads is {self.kv_heads}; expected a divisor of the {heads} heads of depth {self.depth}"
+            )
+        if self.activation == "dsrelu" and self.dsrelu.skip != "none" and self.parallel.tensor > 1:
+            raise ValueError(f"dsrelu.skip: {self.dsrelu.skip} is not for tensor-parallel ranks; expected none")
+        return self
+
+    def shape(self, vocab_size: int) -> ModelConfig:
+        """The model that these knobs describe."""
+        return ModelConfig.from_depth(
+            self.depth,
+            vocab_size,
+            max_len=max(self.length, self.max_len),
+            dropout=self.dropout,
+            activation=self.activation,
+            kv_heads=self.kv_heads,
+            **self.thresholds(),
+        )
+
+    def thresholds(self) -> dict[str, Any]:
+        if self.activation != "dsrelu":
+            return {}
+        return {"theta": self.dsrelu.theta, "learned_theta": self.dsrelu.learned}
+
+    def run(self) -> PretrainConfig:
+        """How it is trained."""
+        sparse = self.activation == "dsrelu"
+        return PretrainConfig(
+            **self.model_dump(include=PLAIN),
+            theta_ramp=self.dsrelu.ramp,
+            skip=self.dsrelu.skip if sparse else "none",
+            skip_share=self.dsrelu.skip_share,
+            bf16=SWITCH[self.bf16],
+            attention=None if self.attention == "auto" else self.attention,
+        )
+
+
+# Knobs that a run takes as they are.
+PLAIN = set(Pretrain.model_fields) & {field.name for field in fields(PretrainConfig)} - {"bf16", "attention"}
 
 
 def main(params: Pretrain, ctx: Context) -> Result:
@@ -75,15 +133,8 @@ def main(params: Pretrain, ctx: Context) -> Result:
     train, valid = read_tokens(TOKENS, "train"), read_tokens(TOKENS, "valid")
     vocab_size = load_tokenizer(TOKENS / "tokenizer.json").get_vocab_size()
     torch.manual_seed(params.seed)
-    shape = ModelConfig.from_depth(
-        params.depth, vocab_size, max_len=max(params.length, params.max_len), dropout=params.dropout
-    )
+    shape, config = params.shape(vocab_size), params.run()
     model = Transformer(shape)
-    config = PretrainConfig(
-        **params.model_dump(exclude={"depth", "max_len", "dropout", "bf16", "attention", "parallel"}),
-        bf16=SWITCH[params.bf16],
-        attention=None if params.attention == "auto" else params.attention,
-    )
     state = ctx.work / "pretrain.safetensors"
     with (
         ctx.out(CURVES) as folder,

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -21,6 +21,7 @@ from training.model import Transformer
 from training.optim import make_adamw
 from training.precision import Choice, Kernel, autocast, choose
 from training.schedule import learning_rate
+from training.sparse import Skip, theta_at
 from training.state import load_state, restore_training, save_state, training_tensors
 from training.step import Trainer
 from training.world import Alone, World
@@ -41,6 +42,10 @@ class PretrainConfig:
     floor: float = 0.05  # last learning rate as a share of the peak
     weight_decay: float = 0.1
     clip: float = 1.0
+    smoothing: float = 0.0  # of the targets, in training alone
+    theta_ramp: float = 0.3  # share of the steps in which D-SReLU's scheduled theta rises from 0
+    skip: Literal["none", "neurons", "tokens"] = "none"  # what leaves D-SReLU's backward passes
+    skip_share: float = 0.6
     seed: int = 0
     evaluations: int = 4  # validations on the way, the last one at the end
     valid_tokens: int = 50_000  # token places of a validation; 0: all
@@ -189,6 +194,7 @@ def pretrain(
     if saved is not None:
         ranks.restore(trainer.optimizer, tensors)
     model.set_attention(choice.attention)
+    set_training(model, config)
     if progress is not None and done.tokens:
         progress.advance(done.tokens)
     if curves is not None:
@@ -204,6 +210,7 @@ def pretrain(
     while done.step < config.steps:
         if on_step is not None:
             on_step(done.step)
+        model.set_theta(theta_at(done.step, config.steps, config.theta_ramp))
         start = time.perf_counter()
         batches = ranks.share([loader.next() for _ in range(config.accumulate)], config.seed, done.step)
         rate = learning_rate(done.step, config.steps, config.lr, round(config.warmup * config.steps), config.floor)
@@ -226,8 +233,15 @@ def pretrain(
             if ranks.first:
                 save_state(state, tensors, asdict(done))
             last_save = time.monotonic()
+    model.set_theta(1.0)
     model.eval()
     return done
+
+
+def set_training(model: Transformer, config: PretrainConfig) -> None:
+    """What a model does in training alone, beside dropout. Raises DaymillError where it cannot."""
+    model.smoothing = config.smoothing
+    model.set_skip(None if config.skip == "none" else Skip(config.skip, config.skip_share))
 
 
 def probe(model: Transformer, batch: TokenBatch, config: PretrainConfig) -> Choice:

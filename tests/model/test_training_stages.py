@@ -33,7 +33,8 @@ TOKENIZE = {"vocab_size": 300, "max_chars": 200, "tail": 0.5, "max_token_length"
 PRETRAIN: dict[str, Any] = {
     "depth": 1, "tokens": 4000, "length": 32, "max_len": 32, "rows": 4, "accumulate": 1, "lr": 2e-3, "warmup": 0.1,
     "floor": 0.05, "weight_decay": 0.1, "clip": 1.0, "dropout": 0.0, "bf16": "off", "attention": "plain",
-    "save_every_s": 1, "seed": 0,
+    "save_every_s": 1, "seed": 0, "smoothing": 0.0, "activation": "swiglu", "kv_heads": None,
+    "dsrelu": {"theta": 0.3, "learned": False, "ramp": 0.3, "skip": "none", "skip_share": 0.6},
     "parallel": {
         "data": 1, "tensor": 1, "pipeline": 1, "schedule": "auto", "shard": False, "compress": 0.0, "restarts": 0,
     },
