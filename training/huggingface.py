@@ -1,6 +1,7 @@
-"""Adopt an encoder from a Hugging Face folder: its weights under our names, so that one architecture is left.
+"""Adopt a model from a Hugging Face folder: its weights under our names, so that one architecture is left.
 
-Read without `transformers` and without pickle: config.json, *.safetensors, tokenizer.json or vocab.txt.
+Read without `transformers` and without pickle: config.json, *.safetensors, tokenizer.json or vocab.txt. Encoders are
+read here, Llama models by training.huggingface_llama.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from torch import Tensor
 from data.errors import DaymillError
 from data.tokens import load_tokenizer
 from training.config import LayerShape, ModelConfig
+from training.huggingface_llama import read_llama
 from training.model import Transformer
 
 Weights = dict[str, Tensor]
@@ -89,16 +91,19 @@ FAMILIES = {"bert": BERT, "roberta": ROBERTA, "xlm-roberta": ROBERTA, "distilber
 
 
 def adopt(folder: Path) -> tuple[Transformer, str]:
-    """The encoder of a Hugging Face folder as our Transformer, and its tokenizer as the text of a tokenizer.json.
+    """The model of a Hugging Face folder as our Transformer, and its tokenizer as the text of a tokenizer.json.
 
     Hidden states equal those of `transformers` to rounding. Raises DaymillError for an architecture that we do not
     have, naming those that we have, and for missing or misshapen weights.
     """
     config = read_config(folder)
+    if config.get("model_type") == "llama":
+        return read_llama(folder, config), read_tokenizer(folder)
     family = FAMILIES.get(config.get("model_type", ""))
     if family is None:
         raise DaymillError(
-            f"{folder}: model_type {config.get('model_type')!r} is not supported; supported: {', '.join(FAMILIES)}"
+            f"{folder}: model_type {config.get('model_type')!r} is not supported; "
+            f"supported: {', '.join([*FAMILIES, 'llama'])}"
         )
     for key, wanted in family.needs.items():
         if config.get(key, wanted) != wanted:
