@@ -87,9 +87,13 @@ class FeedForward(nn.Module):
 
     def inner(self, x_BTD: Tensor) -> Tensor:
         """Channels [B, T, ffn] before the down projection: what FFN pruning ranks."""
-        if self.gate is not None:
-            return F.silu(self.gate(x_BTD)) * self.up(x_BTD)
-        up = self.up(x_BTD)
+        gate = None if self.gate is None else self.gate(x_BTD)
+        return self.activated(self.up(x_BTD), gate)
+
+    def activated(self, up: Tensor, gate: Tensor | None) -> Tensor:
+        """What the activation makes of the products [B, T, ffn]."""
+        if gate is not None:
+            return F.silu(gate) * up
         if self.activation == "relu2":
             return F.relu(up).square()
         if self.activation == "dsrelu":

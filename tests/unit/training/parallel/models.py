@@ -13,8 +13,8 @@ VOCAB, LENGTH = 64, 12
 
 def tiny(layers: int = 4, seed: int = 0, dtype: torch.dtype = torch.float32, **more: object) -> Transformer:
     torch.manual_seed(seed)
-    shape = ModelConfig(VOCAB, 32, (LayerShape(4, 48),) * layers, head_dim=8, max_len=LENGTH, **more)  # type: ignore[arg-type]
-    return Transformer(shape).to(dtype)
+    shape = {"layers": (LayerShape(4, 48),) * layers, "head_dim": 8, "max_len": LENGTH} | more
+    return Transformer(ModelConfig(VOCAB, 32, **shape)).to(dtype)  # type: ignore[arg-type]
 
 
 def batches(count: int, rows: int, seed: int = 1) -> list[TokenBatch]:
