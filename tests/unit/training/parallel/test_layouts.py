@@ -116,7 +116,7 @@ def test_tensor_parallel(ranks: int, more: dict[str, Any], tmp_path: Path) -> No
 
 # Keys shared by two query heads, thetas that are learned, smoothed targets, an output embedding of its own.
 SPARSE = {
-    "layers": (LayerShape(6, 48, 3, 0.02),) * 4,
+    "shape": LayerShape(6, 48, 3, 0.02),
     "activation": "dsrelu",
     "learned_theta": True,
     "smoothing": 0.1,
