@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from data.errors import DaymillError
 from data.tokens import load_tokenizer, read_tokens
@@ -18,14 +18,15 @@ from tasks.stage import Context, Result, run
 from training.checkpoint import Card, save_checkpoint
 from training.config import ModelConfig
 from training.curves import open_curves
-from training.loader import TokenBatch
+from training.loader import PackedLoader, TokenBatch
 from training.model import Transformer
 from training.parallel.launch import launch
 from training.parallel.layout import Layout
 from training.parallel.orders import SCHEDULES
 from training.parallel.planner import measure, plans, table
 from training.parallel.worker import Job
-from training.pretrain import Curves, PretrainConfig, Progressed, check_finite, pretrain
+from training.pretrain import Curves, PretrainConfig, Progressed, check_finite, pretrain, set_training
+from training.sparsity import by_layer
 from training.state import load_state, part
 
 TOKENS = Path("artifacts/tokenize")
@@ -83,16 +84,21 @@ class Pretrain(Params):
     parallel: Parallel
     seed: int = Field(ge=0)
 
-    @model_validator(mode="after")
-    def fits(self) -> Pretrain:
-        heads = 2 * self.depth
-        if self.kv_heads is not None and heads % self.kv_heads:
-            raise ValueError(
-                f"kv_heads is {self.kv_heads}; expected a divisor of the {heads} heads of depth {self.depth}"
-            )
-        if self.activation == "dsrelu" and self.dsrelu.skip != "none" and self.parallel.tensor > 1:
-            raise ValueError(f"dsrelu.skip: {self.dsrelu.skip} is not for tensor-parallel ranks; expected none")
-        return self
+    @field_validator("kv_heads")
+    @classmethod
+    def shared_evenly(cls, value: int | None, info: ValidationInfo) -> int | None:
+        heads = 2 * info.data.get("depth", value or 1)
+        if value is not None and heads % value:
+            raise ValueError(f"expected a divisor of the {heads} heads that the depth makes")
+        return value
+
+    @field_validator("parallel")
+    @classmethod
+    def skips_on_whole_layers(cls, value: Parallel, info: ValidationInfo) -> Parallel:
+        sparse = info.data.get("dsrelu")
+        if info.data.get("activation") == "dsrelu" and sparse and sparse.skip != "none" and value.tensor > 1:
+            raise ValueError(f"dsrelu.skip: {sparse.skip} is not for tensor-parallel ranks; expected tensor: 1")
+        return value
 
     def shape(self, vocab_size: int) -> ModelConfig:
         """The model that these knobs describe."""
@@ -157,6 +163,10 @@ def main(params: Pretrain, ctx: Context) -> Result:
         "train_loss": done.last("train/loss"),
         "computed_in": done.choice,
     }
+    if params.activation == "dsrelu":
+        set_training(model, config)
+        batch = PackedLoader(train, config.length, config.rows, config.seed).next()
+        metrics["backward_by_layer"] = [asdict(layer) for layer in by_layer(model, batch)]
     key = "random weights" if not done.step else f"loss {metrics['valid_loss']:.3f}, {done.tokens_per_s:,.0f} tokens/s"
     return Result(len(train), 1, key, metrics)
 

@@ -18,7 +18,7 @@ from tokenizers import BertWordPieceTokenizer
 from torch import Tensor
 
 from data.errors import DaymillError
-from data.tokens import load_tokenizer
+from data.tokens import load_tokenizer, parse_tokenizer, special_ids
 from training.config import LayerShape, ModelConfig
 from training.huggingface_llama import read_llama
 from training.model import Transformer
@@ -98,7 +98,9 @@ def adopt(folder: Path) -> tuple[Transformer, str]:
     """
     config = read_config(folder)
     if config.get("model_type") == "llama":
-        return read_llama(folder, config), read_tokenizer(folder)
+        model, tokenizer_json = read_llama(folder, config), read_tokenizer(folder)
+        check_vocabulary(folder, tokenizer_json, model.config.vocab_size)
+        return model, tokenizer_json
     family = FAMILIES.get(config.get("model_type", ""))
     if family is None:
         raise DaymillError(
@@ -193,6 +195,15 @@ def convert(weights: Weights, config: dict[str, Any], family: Family, shape: Mod
     if segments is not None:
         ours["position.weight"] += segments[0].float()
     return ours
+
+
+def check_vocabulary(folder: Path, tokenizer_json: str, words: int) -> None:
+    """Raises DaymillError for a tokenizer that can give an id that the model has no embedding for."""
+    tokenizer = parse_tokenizer(tokenizer_json, str(folder / "tokenizer.json"))
+    before, after = special_ids(tokenizer)
+    largest = max([*tokenizer.get_vocab(with_added_tokens=False).values(), *before, *after])
+    if largest >= words:
+        raise DaymillError(f"{folder}: tokenizer.json gives ids up to {largest}; the model has {words} words")
 
 
 def read_tokenizer(folder: Path) -> str:

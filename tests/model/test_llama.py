@@ -190,6 +190,11 @@ def lying(folder: Path) -> None:
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
 
 
+def wordy(folder: Path) -> None:
+    text = train_tokenizer(["many words " + " ".join(f"word{n}x" for n in range(100))] * 3, VOCAB + 40)
+    (folder / "tokenizer.json").write_text(text, encoding="utf-8")
+
+
 def no_index(folder: Path) -> None:
     (folder / "model.safetensors.index.json").write_text("[1]")
 
@@ -220,6 +225,7 @@ def no_index(folder: Path) -> None:
         (absent, r"model-2\.safetensors of .* are missing"),
         (lying, r"lacks model\.extra\.weight, which"),
         (no_index, "not an index of safetensors"),
+        (wordy, r"tokenizer\.json gives ids up to 339; the model has 300 words"),
     ],
 )
 def test_a_bad_folder_is_a_clear_error(
