@@ -144,6 +144,11 @@ def parser() -> argparse.ArgumentParser:
     sub.add_argument("--threshold", type=float, metavar="X", help="similarity that counts (default score's jaccard)")
     sub.add_argument("--json", action="store_true", help="one JSON line a record")
 
+    sub = add("convert", convert, "write a pretrained checkpoint in the layout of another library")
+    sub.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="such as artifacts/pretrain/checkpoint")
+    sub.add_argument("out", type=Path, metavar="FOLDER", help="must not exist yet")
+    sub.add_argument("--to", choices=["llama"], required=True, help="llama: for transformers' LlamaForCausalLM")
+
     sub = add("up", up, "run the Prefect server with the pipeline's form until Ctrl-C")
     sub.add_argument("--port", type=int, default=UI_PORT, help=f"of the UI (default {UI_PORT})")
 
@@ -355,6 +360,16 @@ def seen(arguments: argparse.Namespace) -> int:
     from flows.seen import show_seen
 
     return show_seen(arguments.files, arguments.index, arguments.threshold, arguments.add, arguments.json)
+
+
+def convert(arguments: argparse.Namespace) -> int:
+    from training.huggingface_llama import convert_checkpoint
+
+    written = convert_checkpoint(arguments.checkpoint, arguments.out)
+    print(
+        f"{arguments.out}: LlamaForCausalLM, {len(written.layers)} layers x {written.width}, {written.vocab_size} words"
+    )
+    return 0
 
 
 def up(arguments: argparse.Namespace) -> int:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
 from data.errors import DaymillError
 from data.tokens import load_tokenizer, read_tokens
@@ -18,7 +18,7 @@ from tasks.stage import Context, Result, run
 from training.checkpoint import Card, save_checkpoint
 from training.config import ModelConfig
 from training.curves import open_curves
-from training.loader import TokenBatch
+from training.loader import PackedLoader, TokenBatch
 from training.model import Transformer
 from training.numerics import computed_in, write_record
 from training.parallel.launch import launch
@@ -27,7 +27,8 @@ from training.parallel.orders import SCHEDULES
 from training.parallel.planner import measure, plans, table
 from training.parallel.run import check_precision_of
 from training.parallel.worker import Job
-from training.pretrain import Curves, PretrainConfig, Progressed, check_finite, pretrain
+from training.pretrain import Curves, PretrainConfig, Progressed, check_finite, pretrain, set_training
+from training.sparsity import by_layer
 from training.state import load_state, part
 
 TOKENS = Path("artifacts/tokenize")
@@ -52,6 +53,16 @@ class Parallel(Params):
         return self.data * self.tensor * self.pipeline
 
 
+class Dsrelu(Params):
+    """What is read where the activation is dsrelu."""
+
+    theta: float = Field(gt=0, description="Threshold of every layer; where it is learned, the one to begin with.")
+    learned: bool = Field(description="Each layer learns its theta instead of following the schedule.")
+    ramp: float = Field(ge=0, le=1, description="Share of the steps in which a scheduled theta rises from 0.")
+    skip: Literal["none", "neurons", "tokens"] = Field(description="What leaves backward passes.")
+    skip_share: float = Field(gt=0, lt=1, description="Share of it that leaves.")
+
+
 class Pretrain(Params):
     depth: int = Field(ge=1, le=48, description="Blocks; width and heads follow from it.")
     tokens: int = Field(ge=0, description="Tokens to train on; 0 leaves random weights.")
@@ -65,6 +76,10 @@ class Pretrain(Params):
     weight_decay: float = Field(ge=0)
     clip: float = Field(gt=0)
     dropout: float = Field(ge=0, lt=1)
+    smoothing: float = Field(ge=0, lt=1, description="Share of a target's probability that goes to all words alike.")
+    activation: Literal["swiglu", "gelu", "relu2", "dsrelu"]
+    kv_heads: int | None = Field(ge=1, description="Heads of keys and values; null: as many as of queries.")
+    dsrelu: Dsrelu
     precision: Literal["auto", "fp32", "bf16", "fp16", "tf32", "fp8", "adaptive"]
     emulate: bool = Field(description="The precision's rounding whatever it costs, also where the device lacks it.")
     fp8_scaling: Literal["tensor", "row"]
@@ -74,21 +89,63 @@ class Pretrain(Params):
     parallel: Parallel
     seed: int = Field(ge=0)
 
+    @field_validator("kv_heads")
+    @classmethod
+    def shared_evenly(cls, value: int | None, info: ValidationInfo) -> int | None:
+        heads = 2 * info.data.get("depth", value or 1)
+        if value is not None and heads % value:
+            raise ValueError(f"expected a divisor of the {heads} heads that the depth makes")
+        return value
+
+    @field_validator("parallel")
+    @classmethod
+    def skips_on_whole_layers(cls, value: Parallel, info: ValidationInfo) -> Parallel:
+        sparse = info.data.get("dsrelu")
+        if info.data.get("activation") == "dsrelu" and sparse and sparse.skip != "none" and value.tensor > 1:
+            raise ValueError(f"dsrelu.skip: {sparse.skip} is not for tensor-parallel ranks; expected tensor: 1")
+        return value
+
+    def shape(self, vocab_size: int) -> ModelConfig:
+        """The model that these knobs describe."""
+        return ModelConfig.from_depth(
+            self.depth,
+            vocab_size,
+            max_len=max(self.length, self.max_len),
+            dropout=self.dropout,
+            activation=self.activation,
+            kv_heads=self.kv_heads,
+            **self.thresholds(),
+        )
+
+    def thresholds(self) -> dict[str, Any]:
+        if self.activation != "dsrelu":
+            return {}
+        return {"theta": self.dsrelu.theta, "learned_theta": self.dsrelu.learned}
+
+    def run(self) -> PretrainConfig:
+        """How it is trained."""
+        sparse = self.activation == "dsrelu"
+        return PretrainConfig(
+            **self.model_dump(include=PLAIN),
+            theta_ramp=self.dsrelu.ramp,
+            skip=self.dsrelu.skip if sparse else "none",
+            skip_share=self.dsrelu.skip_share,
+            precision=None if self.precision == "auto" else self.precision,
+            attention=None if self.attention == "auto" else self.attention,
+        )
+
+
+# Knobs that a run takes as they are.
+PLAIN = set(Pretrain.model_fields) & {field.name for field in fields(PretrainConfig)} - {"precision", "attention"}
+
 
 def main(params: Pretrain, ctx: Context) -> Result:
     tokenizer_json = (TOKENS / "tokenizer.json").read_text(encoding="utf-8")
     train, valid = read_tokens(TOKENS, "train"), read_tokens(TOKENS, "valid")
     vocab_size = load_tokenizer(TOKENS / "tokenizer.json").get_vocab_size()
     torch.manual_seed(params.seed)
-    shape = ModelConfig.from_depth(
-        params.depth, vocab_size, max_len=max(params.length, params.max_len), dropout=params.dropout
-    )
+    shape, config = params.shape(vocab_size), params.run()
     model = Transformer(shape)
-    config = PretrainConfig(
-        **params.model_dump(exclude={"depth", "max_len", "dropout", "precision", "attention", "parallel"}),
-        precision=None if params.precision == "auto" else params.precision,
-        attention=None if params.attention == "auto" else params.attention,
-    )
     state = ctx.work / "pretrain.safetensors"
     with (
         ctx.out(CURVES) as folder,
@@ -112,6 +169,10 @@ def main(params: Pretrain, ctx: Context) -> Result:
         "train_loss": done.last("train/loss"),
         "computed_in": computed_in(done.choice),
     }
+    if params.activation == "dsrelu":
+        set_training(model, config)
+        batch = PackedLoader(train, config.length, config.rows, config.seed).next()
+        metrics["backward_by_layer"] = [asdict(layer) for layer in by_layer(model, batch)]
     key = "random weights" if not done.step else f"loss {metrics['valid_loss']:.3f}, {done.tokens_per_s:,.0f} tokens/s"
     return Result(len(train), 1, key, metrics)
 

@@ -24,7 +24,7 @@ from training.loader import TokenBatch, batch_of
 from training.model import Transformer
 from training.optim import decay_groups, make_adamw
 from training.precision import KERNELS
-from training.pretrain import PretrainConfig, pretrain, token_loss_sum
+from training.pretrain import PretrainConfig, pretrain, set_training, token_loss_sum
 from training.schedule import learning_rate
 from training.state import load_state, save_state
 from training.step import Trainer
@@ -57,7 +57,9 @@ class Subject:
         """The user's model with a few of its blocks, always the same weights."""
         torch.manual_seed(0)
         shape = replace(self.model, layers=self.model.layers[:MAX_BLOCKS], **changes)  # type: ignore[arg-type]
-        return Transformer(shape).to(dtype)
+        model = Transformer(shape).to(dtype)
+        set_training(model, self.config)
+        return model
 
     @property
     def length(self) -> int:
@@ -170,7 +172,7 @@ def schedule_is_as_planned(subject: Subject, _: Path) -> Finding:
 def decay_spares_norms(subject: Subject, _: Path) -> Finding:
     model = subject.small()
     with_decay, without = decay_groups(model)
-    wrong = [name for name in with_decay if "norm" in name or name.endswith("bias")]
+    wrong = [name for name in with_decay if "norm" in name or name.endswith(("bias", "theta"))]
     missing = {name for name, _ in model.named_parameters()} - {*with_decay, *without}
     told = f"{len(with_decay)} matrices decay, {len(without)} norms and biases do not"
     return not wrong and not missing, told if not wrong else f"these decay and should not: {', '.join(wrong[:3])}"

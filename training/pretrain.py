@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -24,6 +24,7 @@ from training.optim import make_adamw
 from training.precision import Choice, Kernel, Precision, Scaling, autocast
 from training.schedule import learning_rate
 from training.settle import settle
+from training.sparse import Skip, theta_at
 from training.state import load_state, part, restore_training, save_state, training_tensors
 from training.step import Trainer
 from training.world import Alone, World
@@ -44,6 +45,10 @@ class PretrainConfig:
     floor: float = 0.05  # last learning rate as a share of the peak
     weight_decay: float = 0.1
     clip: float = 1.0
+    smoothing: float = 0.0  # of the targets, in training alone
+    theta_ramp: float = 0.3  # share of the steps in which D-SReLU's scheduled theta rises from 0
+    skip: Literal["none", "neurons", "tokens"] = "none"  # what leaves D-SReLU's backward passes
+    skip_share: float = 0.6
     seed: int = 0
     evaluations: int = 4  # validations on the way, the last one at the end
     valid_tokens: int = 50_000  # token places of a validation; 0: all
@@ -238,6 +243,7 @@ def pretrain(
         ranks.restore(trainer.optimizer, tensors)
         best = {f"best/{name}": tensor for name, tensor in part(tensors, "best").items()}
     model.set_attention(choice.attention)
+    set_training(model, config)
     if progress is not None and done.tokens:
         progress.advance(done.tokens)
     if curves is not None:
@@ -254,6 +260,7 @@ def pretrain(
     while not ended:
         if on_step is not None:
             on_step(done.step)
+        model.set_theta(theta_at(done.step, config.steps, config.theta_ramp))
         start = time.perf_counter()
         batches = ranks.share([loader.next() for _ in range(config.accumulate)], config.seed, done.step)
         rate = learning_rate(done.step, config.steps, config.lr, round(config.warmup * config.steps), config.floor)
@@ -288,8 +295,15 @@ def pretrain(
             if not ended and ranks.moved():
                 break
             last_save = time.monotonic()
+    model.set_theta(1.0)
     model.eval()
     return done
+
+
+def set_training(model: Transformer, config: PretrainConfig) -> None:
+    """What a model does in training alone, beside dropout. Raises DaymillError where it cannot."""
+    model.smoothing = config.smoothing
+    model.set_skip(None if config.skip == "none" else Skip(config.skip, config.skip_share))
 
 
 def probe(model: Transformer, batch: TokenBatch, config: PretrainConfig) -> Choice:

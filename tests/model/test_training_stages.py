@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from pydantic import ValidationError
 
 from data.errors import DaymillError
 from data.shards import RECORD_SCHEMA, ShardWriter
@@ -24,6 +26,7 @@ from tasks.tokenize import Tokenize
 from tasks.tokenize import main as tokenize
 from training.checkpoint import load_checkpoint
 from training.decision import decide
+from training.model import Transformer
 from training.predict import predict_logits
 from training.rows import load_rows
 
@@ -34,7 +37,8 @@ PRETRAIN: dict[str, Any] = {
     "depth": 1, "tokens": 4000, "length": 32, "max_len": 32, "rows": 4, "accumulate": 1, "lr": 2e-3, "warmup": 0.1,
     "floor": 0.05, "weight_decay": 0.1, "clip": 1.0, "dropout": 0.0, "precision": "fp32", "attention": "plain",
     "emulate": False, "fp8_scaling": "tensor", "replay": None,
-    "save_every_s": 1, "seed": 0,
+    "save_every_s": 1, "seed": 0, "smoothing": 0.0, "activation": "swiglu", "kv_heads": None,
+    "dsrelu": {"theta": 0.3, "learned": False, "ramp": 0.3, "skip": "none", "skip_share": 0.6},
     "parallel": {
         "data": 1, "tensor": 1, "pipeline": 1, "schedule": "auto", "shard": False, "compress": 0.0,
         "rebalance": 1.25, "restarts": 0,
@@ -148,6 +152,44 @@ def test_what_a_user_got_wrong_is_named(tmp_path: Path, monkeypatch: pytest.Monk
     ):
         with pytest.raises(DaymillError, match=message):
             finetune(Finetune(**FINETUNE | changes), context("finetune", "artifacts/finetune"))
+
+
+def test_thresholds_shared_keys_and_smoothing_from_params_to_a_classifier(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_all(tmp_path, monkeypatch, ["ham", "spam"], epochs=0.1)
+    sparse = {"theta": 0.3, "learned": True, "ramp": 0.3, "skip": "tokens", "skip_share": 0.6}
+    more = {"activation": "dsrelu", "kv_heads": 1, "smoothing": 0.1, "dsrelu": sparse}
+    result = pretrain(Pretrain(**PRETRAIN | more), context("sparse", "artifacts/pretrain"))
+    (layer,) = result.metrics["backward_by_layer"]
+    assert layer["zeros"] >= 0.6 and layer["seconds"] > 0
+    assert layer["flops"] == 8 * (4 * math.ceil(0.4 * 32)) * 64 * 256, "of 4 rows of 32 tokens"
+    model, card = load_checkpoint(Path("artifacts/pretrain/checkpoint"))
+    assert card.model.layers[0].kv_heads == 1 and card.model.learned_theta
+    assert isinstance(model, Transformer) and model.blocks[0].mlp.threshold != pytest.approx(0.3)
+    finetune(Finetune(**FINETUNE | {"epochs": 0.2}), context("again", "artifacts/finetune"))
+    tuned, _ = load_checkpoint(Path("artifacts/finetune/checkpoint"))
+    assert tuned.backbone.config.activation == "dsrelu"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"kv_heads": 3}, "expected a divisor of the 2 heads"),
+        (
+            {
+                "activation": "dsrelu",
+                "dsrelu": PRETRAIN["dsrelu"] | {"skip": "neurons"},
+                "parallel": PRETRAIN["parallel"] | {"tensor": 2},
+            },
+            "dsrelu.skip: neurons is not for tensor-parallel ranks",
+        ),
+        ({"dsrelu": PRETRAIN["dsrelu"] | {"theta": 0.0}}, "greater than 0"),
+    ],
+)
+def test_knobs_that_do_not_go_together_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        Pretrain(**PRETRAIN | changes)
 
 
 def test_no_tokens_means_finetuning_from_scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

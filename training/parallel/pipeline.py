@@ -46,8 +46,10 @@ class Stage(nn.Module):
         self.first, self.last = first, last
         self.precision: Precision = "fp32"
         self.blocks = nn.ModuleDict({str(number): model.blocks[number] for number in blocks})
-        if first or last:
+        if first or (last and model.output is None):
             self.embed = model.embed
+        if last and model.output is not None:
+            self.output = model.output
         if first and model.position is not None:
             self.position = model.position
         if last:
@@ -141,9 +143,9 @@ class Pipeline:
 
     @property
     def tied_apart(self) -> bool:
-        """Whether the two ends' embeddings are on different ranks."""
+        """Whether the two ends have one embedding and are on different ranks."""
         first, last = (self.rank_of(index) for index in (0, self.count - 1))
-        return first != last
+        return self.model.config.tied and first != last
 
     def rank_of(self, stage: int) -> int:
         return next(
@@ -158,10 +160,10 @@ class Pipeline:
                 self.model.blocks[number] = nn.Identity()
         if not self.has_first and self.model.position is not None:
             self.model.position = None
-        if not self.has_first and not self.has_last:
+        if not self.has_first and not (self.has_last and self.model.config.tied):
             self.model.embed = None  # type: ignore[assignment]
         if not self.has_last:
-            self.model.norm = nn.Identity()
+            self.model.norm, self.model.output = nn.Identity(), None
 
     def run(self, micro_batches: Sequence[TokenBatch], total: float, learn: bool = True) -> float:
         """Forward and (to `learn`) backward passes of all micro-batches; the summed loss on the last stage, else 0.
