@@ -71,7 +71,10 @@ def parser() -> argparse.ArgumentParser:
         "--until", default=LAST, metavar="STAGE", choices=until, help="last stage to run (default release)"
     )
     sub.add_argument(
-        "--preset", default="keep", metavar="NAME", help="values written into params.yaml: default, quick, icd10, adult"
+        "--preset",
+        default="keep",
+        metavar="NAME",
+        help="values written into params.yaml: default, quick, accounts, icd10, adult",
     )
 
     add("plan", plan, "say which stages would run and why; runs nothing")

@@ -15,7 +15,7 @@ from pydantic import Field
 from data.errors import DaymillError
 from data.shards import read_table
 from data.tokens import parse_tokenizer
-from tasks.params import Params
+from tasks.params import Params, Warmup, tell_cut
 from tasks.stage import Context, Result, run
 from training.baselines import Baseline, majority, tfidf
 from training.checkpoint import load_checkpoint, save_checkpoint
@@ -47,7 +47,7 @@ class Finetune(Params):
     rows: int = Field(ge=1, description="Rows of one update.")
     max_tokens: int = Field(ge=1, description="Padded tokens of a micro-batch.")
     lr: float = Field(gt=0)
-    warmup: float = Field(ge=0, lt=1)
+    warmup: Warmup
     floor: float = Field(ge=0, le=1)
     weight_decay: float = Field(ge=0)
     clip: float = Field(gt=0)
@@ -94,6 +94,7 @@ def main(params: Finetune, ctx: Context) -> Result:
             state=ctx.work / "finetune.safetensors",
         )
 
+    tell_cut("finetune", config.warmup, history.warmup)
     logits = {"valid": predict_logits(model, data.valid.tokens), "test": predict_logits(model, data.test.tokens)}
     threshold = calibrate(logits["valid"], data.valid, positive)
     card = make_card(model, data.train.names, positive, threshold, preprocess)
@@ -119,6 +120,7 @@ def main(params: Finetune, ctx: Context) -> Result:
         "positive_reason": reason_of(params, positive),
         "threshold": threshold,
         "epochs": round(history.steps / max(1, -(-len(data.train) // config.rows)), 3),
+        "warmup_steps": history.warmup,
         "best_step": history.best_step,
         "stopped_early": history.stopped_early,
         "tokens_per_s": round(history.tokens_per_s),

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from data.errors import DaymillError
 from data.tokens import load_tokenizer, read_tokens
-from tasks.params import Params
+from tasks.params import Params, Warmup, tell_cut
 from tasks.progress import Progress
 from tasks.stage import Context, Result, run
 from training.checkpoint import Card, save_checkpoint
@@ -58,7 +58,7 @@ class Pretrain(Params):
     rows: int = Field(ge=1, description="Rows of a micro-batch.")
     accumulate: int = Field(ge=1, description="Micro-batches of one update.")
     lr: float = Field(gt=0)
-    warmup: float = Field(ge=0, lt=1, description="Share of the steps.")
+    warmup: Warmup
     floor: float = Field(ge=0, le=1, description="Last learning rate as a share of the peak.")
     weight_decay: float = Field(ge=0)
     clip: float = Field(gt=0)
@@ -84,6 +84,7 @@ def main(params: Pretrain, ctx: Context) -> Result:
         bf16=SWITCH[params.bf16],
         attention=None if params.attention == "auto" else params.attention,
     )
+    tell_cut("pretrain", config.warmup, config.warmup_steps)
     state = ctx.work / "pretrain.safetensors"
     with (
         ctx.out(CURVES) as folder,
@@ -99,6 +100,7 @@ def main(params: Pretrain, ctx: Context) -> Result:
         save_checkpoint(folder, model, Card(model=shape, task="lm"), tokenizer_json)
     metrics = {
         "steps": done.step,
+        "warmup_steps": config.warmup_steps,
         "tokens": done.tokens,
         "tokens_per_s": round(done.tokens_per_s),
         "parameters": sum(p.numel() for p in model.parameters()),
@@ -127,7 +129,7 @@ def over_ranks(
             config=asdict(config),
             layout=asdict(layout),
             compress=parallel.compress,
-            warmup=round(config.warmup * config.steps),
+            warmup=config.warmup_steps,
         )
         job.save(path)
 

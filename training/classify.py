@@ -28,7 +28,7 @@ from training.optim import make_adamw
 from training.precision import Choice, Kernel, autocast, choose
 from training.predict import predict_logits
 from training.rows import Rows
-from training.schedule import learning_rate
+from training.schedule import learning_rate, warmup_steps
 from training.state import load_state, part, restore_training, save_state, training_tensors
 from training.step import Trainer
 
@@ -53,7 +53,7 @@ class ClassifyConfig:
     rows: int = 32  # rows of one update
     max_tokens: int = 4096  # padded tokens of one micro-batch
     lr: float = 1e-3
-    warmup: float = 0.1  # share of the steps
+    warmup: float = 0.1  # share of the steps; 1 and more: steps
     floor: float = 0.05  # last learning rate as a share of the peak
     weight_decay: float = 0.05
     clip: float = 1.0
@@ -79,6 +79,7 @@ class History:
     best_step: int = 0
     choice: dict[str, Any] = field(default_factory=dict)  # training.precision.Choice
     stopped_early: bool = False
+    warmup: int = 0  # steps
 
     @property
     def waiting(self) -> int:
@@ -150,7 +151,7 @@ class Job:
         self.every = max(1, min(self.steps, round(self.per_epoch / config.evaluations)))
         self.trainer = Trainer(model, make_adamw(model, config.weight_decay), config.clip)
         self.class_weights = balanced_weights(train) if config.balance else None
-        self.history = History()
+        self.history = History(warmup=warmup_steps(config.warmup, self.steps))
         self.average: dict[str, Tensor] = {}
         self.best: dict[str, Tensor] = {}
         self.best_loss = float("inf")
@@ -203,7 +204,7 @@ class Job:
         """One step; returns its mean loss."""
         start = time.perf_counter()
         step, config = self.history.steps, self.config
-        rate = learning_rate(step, self.steps, config.lr, round(config.warmup * self.steps), config.floor)
+        rate = learning_rate(step, self.steps, config.lr, self.history.warmup, config.floor)
         report = self.trainer.step(self.micro_batches(step), self.loss_sum, self.weight, rate)
         if self.average and report.updated:
             # Early on the average follows quickly, so that it does not remember the first random weights.

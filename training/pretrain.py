@@ -20,7 +20,7 @@ from training.memory import keep_freed_memory
 from training.model import Transformer
 from training.optim import make_adamw
 from training.precision import Choice, Kernel, autocast, choose
-from training.schedule import learning_rate
+from training.schedule import Decay, learning_rate, warmup_steps
 from training.state import load_state, restore_training, save_state, training_tensors
 from training.step import Trainer
 from training.world import Alone, World
@@ -37,8 +37,9 @@ class PretrainConfig:
     rows: int = 16  # rows of a micro-batch
     accumulate: int = 1  # micro-batches of a step
     lr: float = 2e-3
-    warmup: float = 0.1  # share of the steps
+    warmup: float = 0.1  # share of the steps; 1 and more: steps
     floor: float = 0.05  # last learning rate as a share of the peak
+    decay: Decay = "cosine"  # from the peak to the floor
     weight_decay: float = 0.1
     clip: float = 1.0
     seed: int = 0
@@ -51,6 +52,10 @@ class PretrainConfig:
     @property
     def steps(self) -> int:
         return math.ceil(self.tokens / (self.rows * self.length * self.accumulate))
+
+    @property
+    def warmup_steps(self) -> int:
+        return warmup_steps(self.warmup, self.steps)
 
     @property
     def places(self) -> int:
@@ -206,7 +211,7 @@ def pretrain(
             on_step(done.step)
         start = time.perf_counter()
         batches = ranks.share([loader.next() for _ in range(config.accumulate)], config.seed, done.step)
-        rate = learning_rate(done.step, config.steps, config.lr, round(config.warmup * config.steps), config.floor)
+        rate = rate_of(done.step, config)
         report = trainer.step(batches, loss_sum, lambda batch: batch.tokens, rate)
         done.step += 1
         done.tokens += int(report.weight)
@@ -228,6 +233,11 @@ def pretrain(
             last_save = time.monotonic()
     model.eval()
     return done
+
+
+def rate_of(step: int, config: PretrainConfig) -> float:
+    """The learning rate of a step of the run."""
+    return learning_rate(step, config.steps, config.lr, config.warmup_steps, config.floor, config.decay)
 
 
 def probe(model: Transformer, batch: TokenBatch, config: PretrainConfig) -> Choice:
