@@ -46,6 +46,7 @@ class Finetune(Params):
     epochs: float = Field(gt=0)
     rows: int = Field(ge=1, description="Rows of one update.")
     max_tokens: int = Field(ge=1, description="Padded tokens of a micro-batch.")
+    batches: Literal["buckets", "padded"] = Field(description="How a step's rows become micro-batches.")
     lr: float = Field(gt=0)
     warmup: Warmup
     floor: float = Field(ge=0, le=1)
@@ -124,6 +125,7 @@ def main(params: Finetune, ctx: Context) -> Result:
         "best_step": history.best_step,
         "stopped_early": history.stopped_early,
         "tokens_per_s": round(history.tokens_per_s),
+        "useful_tokens": round(history.tokens / history.padded, 4),
         "computed_in": history.choice,
         "unlabelled_train_rows": unlabelled,
         "weighted_train_rows": int((data.train.weights != 1).sum()) if data.train.weights is not None else 0,

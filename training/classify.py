@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from data.batching import budget_batches
+from data.batching import POLICIES
 from data.errors import DaymillError
 from data.tokens import pad
 from training.losses import label_loss_sum, soft_loss_sum
@@ -52,6 +52,7 @@ class ClassifyConfig:
     steps: int | None = None
     rows: int = 32  # rows of one update
     max_tokens: int = 4096  # padded tokens of one micro-batch
+    batches: Literal["buckets", "padded"] = "buckets"  # how a step's rows become micro-batches
     lr: float = 1e-3
     warmup: float = 0.1  # share of the steps; 1 and more: steps
     floor: float = 0.05  # last learning rate as a share of the peak
@@ -75,6 +76,7 @@ class History:
     evaluations: list[dict[str, float]] = field(default_factory=list)
     steps: int = 0
     tokens: int = 0  # real tokens that went through the model
+    padded: int = 0  # places that they took
     seconds: float = 0.0
     best_step: int = 0
     choice: dict[str, Any] = field(default_factory=dict)  # training.precision.Choice
@@ -216,14 +218,16 @@ class Job:
         return report.loss
 
     def micro_batches(self, step: int) -> list[RowBatch]:
-        """The rows of a step, drawn without replacement within each epoch, bucketed by length."""
+        """The rows of a step, drawn without replacement within each epoch: a pure function of the step."""
         epoch, at = divmod(step, self.per_epoch)
         if self.order[0] != epoch:
             self.order = (epoch, np.random.default_rng((self.config.seed, epoch)).permutation(len(self.train)))
         chosen = self.order[1][at * self.config.rows : (at + 1) * self.config.rows]
         tokens = self.train.tokens
-        batches = budget_batches([len(tokens[i]) for i in chosen], self.config.max_tokens)
-        self.history.tokens += sum(len(tokens[i]) for i in chosen)
+        lengths = np.array([len(tokens[i]) for i in chosen])
+        batches = POLICIES[self.config.batches](lengths, self.config.max_tokens)
+        self.history.tokens += int(lengths.sum())
+        self.history.padded += sum(len(members) * int(lengths[members].max()) for members in batches)
         return [self.batch(chosen[members]) for members in batches]
 
     def batch(self, index: NDArray[np.int64]) -> RowBatch:

@@ -40,9 +40,9 @@ PRETRAIN: dict[str, Any] = {
 }  # fmt: skip
 FINETUNE: dict[str, Any] = {
     "from": "pretrain", "positive": None, "max_len": 24, "max_chars": 200, "tail": 0.5, "attention": "full",
-    "epochs": 6, "rows": 16, "max_tokens": 512, "lr": 3e-3, "warmup": 0.1, "floor": 0.05, "weight_decay": 0.05,
-    "clip": 1.0, "dropout": 0.0, "smoothing": 0.05, "balance": True, "average": 0.9, "evaluations": 1, "patience": 3,
-    "bf16": "off", "seed": 0,
+    "epochs": 6, "rows": 16, "max_tokens": 512, "batches": "buckets", "lr": 3e-3, "warmup": 0.1, "floor": 0.05,
+    "weight_decay": 0.05, "clip": 1.0, "dropout": 0.0, "smoothing": 0.05, "balance": True, "average": 0.9,
+    "evaluations": 1, "patience": 3, "bf16": "off", "seed": 0,
 }  # fmt: skip
 PARTS = {"train": 240, "valid": 60, "test": 90}
 BAIT = {"ham": "agenda notes", "spam": "winner prize", "scam": "inherit gold"}
