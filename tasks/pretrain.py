@@ -11,7 +11,7 @@ import torch
 from pydantic import Field
 
 from data.errors import DaymillError
-from data.tokens import load_tokenizer, read_tokens
+from data.tokens import VALID, learned_from, load_tokenizer, read_tokens
 from tasks.params import Params, Warmup, tell_cut
 from tasks.progress import Progress
 from tasks.stage import Context, Result, run
@@ -72,7 +72,7 @@ class Pretrain(Params):
 
 def main(params: Pretrain, ctx: Context) -> Result:
     tokenizer_json = (TOKENS / "tokenizer.json").read_text(encoding="utf-8")
-    train, valid = read_tokens(TOKENS, "train"), read_tokens(TOKENS, "valid")
+    train, valid = read_tokens(TOKENS, learned_from(TOKENS)), read_tokens(TOKENS, VALID)
     vocab_size = load_tokenizer(TOKENS / "tokenizer.json").get_vocab_size()
     torch.manual_seed(params.seed)
     shape = ModelConfig.from_depth(
@@ -102,6 +102,7 @@ def main(params: Pretrain, ctx: Context) -> Result:
         "steps": done.step,
         "warmup_steps": config.warmup_steps,
         "tokens": done.tokens,
+        "learned_from": learned_from(TOKENS),
         "tokens_per_s": round(done.tokens_per_s),
         "parameters": sum(p.numel() for p in model.parameters()),
         "valid_loss": done.last("valid/loss"),

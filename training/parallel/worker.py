@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from data.tokens import read_tokens
+from data.tokens import VALID, learned_from, read_tokens
 from training.config import ModelConfig
 from training.model import Transformer
 from training.parallel.blockwise import LargestOfBlock
@@ -32,7 +32,7 @@ from training.pretrain import PretrainConfig, pretrain
 class Job:
     """What the ranks of a run need to know."""
 
-    tokens: str  # folder of the token shards `train` and `valid`
+    tokens: str  # folder of the token shards
     state: str
     model: dict[str, Any]  # ModelConfig.to_json
     config: dict[str, Any]  # PretrainConfig
@@ -76,7 +76,8 @@ def main() -> None:
         layout = Layout(**job.layout | {"sizes": tuple(job.layout["sizes"])})
         torch.manual_seed(config.seed)
         model = Transformer(ModelConfig.from_json(job.model))
-        train, valid = (read_tokens(Path(job.tokens), name) for name in ("train", "valid"))
+        folder = Path(job.tokens)
+        train, valid = (read_tokens(folder, name) for name in (learned_from(folder), VALID))
         exchange = partial(LargestOfBlock, saved=job.compress, warmup=job.warmup) if job.compress else AllReduce
         spread = spread_over(layout, config.length, config.accumulate, exchange)
         teller = Teller(dist.get_rank() == 0)
