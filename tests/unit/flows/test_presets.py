@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
-from flows import knobs
 from flows.presets import (
     FOLDER,
     KEEP,
@@ -23,7 +22,9 @@ from flows.presets import (
     source_path,
     write_values,
 )
-from flows.settings import STAGES
+from tasks.finetune import Finetune
+from tasks.params import load
+from tasks.pretrain import Pretrain
 from tests.flows.mini_project import PARAMS
 
 TEXT = """\
@@ -141,10 +142,11 @@ def test_default_is_what_params_yaml_ships() -> None:
 
 
 @pytest.mark.parametrize("name", presets())
-def test_every_preset_gives_knobs_that_stages_take(name: str, tmp_path: Path) -> None:
+def test_every_preset_gives_knobs_that_training_takes(name: str, tmp_path: Path) -> None:
     (tmp_path / "params.yaml").write_bytes((FOLDER.parent / "params.yaml").read_bytes())
     configure(tmp_path, preset=name)
-    knobs.check(tmp_path, list(STAGES))
+    load("pretrain", Pretrain, tmp_path / "params.yaml")
+    load("finetune", Finetune, tmp_path / "params.yaml")
 
 
 def test_accounts_are_the_published_settings() -> None:
