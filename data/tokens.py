@@ -20,6 +20,8 @@ from data.errors import DaymillError
 PAD, END = "<|pad|>", "<|end|>"
 PAD_ID, END_ID = 0, 1
 
+TRAIN, VALID, CORPUS = "train", "valid", "corpus"  # shards: the task's splits, and texts apart from them
+
 Ids = NDArray[np.int32]
 
 
@@ -176,6 +178,11 @@ def write_tokens(folder: Path, name: str, documents: Iterable[NDArray[np.integer
     data.with_suffix(".writing").replace(data)
     index.with_suffix(".writing").replace(index)
     return int(bounds[-1])
+
+
+def learned_from(folder: Path) -> str:
+    """The shard to pretrain on: the corpus where there is one, else the task's own texts."""
+    return CORPUS if (folder / f"{CORPUS}.idx.npy").exists() else TRAIN
 
 
 def read_tokens(folder: Path, name: str) -> TokenShard:

@@ -74,7 +74,7 @@ def parser() -> argparse.ArgumentParser:
         "--preset",
         default="keep",
         metavar="NAME",
-        help="values written into params.yaml: default, quick, icd10, adult, dialogues, subjects",
+        help="values written into params.yaml: default, quick, accounts, icd10, adult, dialogues, subjects",
     )
 
     add("plan", plan, "say which stages would run and why; runs nothing")
@@ -127,6 +127,25 @@ def parser() -> argparse.ArgumentParser:
         "audit", audit, "check on your own settings that training is exact: steps, packing, resume; a minute at most"
     )
     sub.add_argument("--json", action="store_true", help="one JSON line a check")
+
+    sub = add("settings", lambda _: 2, "find settings of training by trying them here; sets nothing")
+    kinds = sub.add_subparsers(title="settings", metavar="SETTING", required=True)
+    kind = kinds.add_parser("batch", help="the largest micro-batch of pretraining that fits, and its speed")
+    kind.add_argument("--limit-gib", type=float, metavar="GIB", help="memory of a try (default: 80 %% of what is free)")
+    kind.add_argument("--most", type=int, default=256, metavar="ROWS", help="not more than these (default 256)")
+    kind.add_argument("--seconds", type=float, default=120.0, metavar="S", help="a try that takes longer does not fit")
+    kind.add_argument("--device", default="cpu", help="cpu, or cuda (default cpu)")
+    kind.set_defaults(command=settings_batch)
+    kind = kinds.add_parser("lr", help="a learning-rate range test: where the loss falls fastest, where it rises")
+    kind.add_argument("--stage", choices=["pretrain", "finetune"], default="pretrain")
+    kind.add_argument("--low", type=float, default=1e-6, metavar="RATE", help="first rate (default 1e-6)")
+    kind.add_argument("--high", type=float, default=1.0, metavar="RATE", help="last rate (default 1)")
+    kind.add_argument("--steps", type=int, default=200, metavar="N", help="rates in between (default 200)")
+    kind.set_defaults(command=settings_lr)
+    kind = kinds.add_parser("ladder", help="the same recipe at growing depth, each loss beside what was predicted")
+    kind.add_argument("--depths", type=int, nargs="+", default=[1, 2, 3, 4], metavar="D", help="default: 1 2 3 4")
+    kind.add_argument("--tokens", type=int, metavar="N", help="of the largest (default pretrain.tokens)")
+    kind.set_defaults(command=settings_ladder)
 
     sub = add("ledger", ledger, "count records by stage, level, rule and source, and check that none is lost")
     sub.add_argument("--stage", metavar="STAGE", help="only this stage")
@@ -246,6 +265,45 @@ def audit(arguments: argparse.Namespace) -> int:
     if not arguments.json:
         print(f"\n{verdict(found)} (tried on {on})")
     return 0 if all(check.held for check in found) else 1
+
+
+def settings_batch(arguments: argparse.Namespace) -> int:
+    from flows.settings import find_root
+    from tasks.settings import find_batch
+    from training.largest_batch import Try
+
+    def tell(found: Try) -> None:
+        speed = f"{found.tokens_per_s:>10,.0f}" if found.tokens_per_s else f"{'-':>10}"
+        print(f"{found.rows:>6}{found.peak_mib:>11,.0f}{speed}  {'fits' if found.fits else found.why}", flush=True)
+
+    limit = None if arguments.limit_gib is None else round(arguments.limit_gib * 1024)
+    print(f"{'rows':>6}{'peak MiB':>11}{'tokens/s':>10}")
+    told = find_batch(find_root(), limit, arguments.most, arguments.seconds, arguments.device, tell)
+    print("\n".join(["", *told]))
+    return 0
+
+
+def settings_lr(arguments: argparse.Namespace) -> int:
+    from flows.settings import find_root
+    from tasks.settings import sweep_rates
+
+    _, told = sweep_rates(find_root(), arguments.stage, arguments.low, arguments.high, arguments.steps)
+    print("\n".join(told))
+    return 0
+
+
+def settings_ladder(arguments: argparse.Namespace) -> int:
+    from flows.settings import find_root
+    from tasks.settings import climb_ladder
+    from training.ladder import Rung
+
+    def tell(rung: Rung, predicted: float | None) -> None:
+        beside = "" if predicted is None else f"{predicted:>11.4f}{100 * (rung.loss / predicted - 1):>+8.2f} %"
+        print(f"{rung.depth:>5}{rung.parameters:>12,}{rung.tokens:>12,}{rung.loss:>9.4f}{beside}", flush=True)
+
+    print(f"{'depth':>5}{'parameters':>12}{'tokens':>12}{'loss':>9}{'predicted':>11}{'off':>8}")
+    print("\n".join(climb_ladder(find_root(), arguments.depths, arguments.tokens, tell)))
+    return 0
 
 
 def section(name: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from data.shards import read_table
 from data.tokens import parse_tokenizer
 from tasks.answers import Answer, learn
 from tasks.objective import CLASSIFY
-from tasks.params import Params
+from tasks.params import Params, Warmup, tell_cut
 from tasks.stage import Context, Result, run
 from training.baselines import Baseline, majority, tfidf
 from training.checkpoint import load_checkpoint, save_checkpoint
@@ -49,8 +49,9 @@ class Finetune(Params):
     epochs: float = Field(gt=0)
     rows: int = Field(ge=1, description="Rows of one update.")
     max_tokens: int = Field(ge=1, description="Padded tokens of a micro-batch.")
+    batches: Literal["buckets", "padded"] = Field(description="How a step's rows become micro-batches.")
     lr: float = Field(gt=0)
-    warmup: float = Field(ge=0, lt=1)
+    warmup: Warmup
     floor: float = Field(ge=0, le=1)
     weight_decay: float = Field(ge=0)
     clip: float = Field(gt=0)
@@ -102,6 +103,7 @@ def main(params: Finetune, ctx: Context) -> Result:
             note=lambda line: print(f"finetune: {line}", flush=True),
         )
 
+    tell_cut("finetune", config.warmup, history.warmup)
     logits = {"valid": predict_logits(model, data.valid.tokens), "test": predict_logits(model, data.test.tokens)}
     threshold = calibrate(logits["valid"], data.valid, positive)
     card = make_card(model, data.train.names, positive, threshold, preprocess)
@@ -127,9 +129,11 @@ def main(params: Finetune, ctx: Context) -> Result:
         "positive_reason": reason_of(params, positive),
         "threshold": threshold,
         "epochs": round(history.steps / max(1, -(-len(data.train) // config.rows)), 3),
+        "warmup_steps": history.warmup,
         "best_step": history.best_step,
         "stopped_early": history.stopped_early,
         "tokens_per_s": round(history.tokens_per_s),
+        "useful_tokens": round(history.tokens / history.padded, 4),
         "computed_in": computed_in(history.choice),
         "unlabelled_train_rows": unlabelled,
         "weighted_train_rows": int((data.train.weights != 1).sum()) if data.train.weights is not None else 0,

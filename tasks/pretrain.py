@@ -11,8 +11,8 @@ import torch
 from pydantic import Field, ValidationInfo, field_validator
 
 from data.errors import DaymillError
-from data.tokens import load_tokenizer, read_tokens
-from tasks.params import Params
+from data.tokens import VALID, learned_from, load_tokenizer, read_tokens
+from tasks.params import Params, Warmup, tell_cut
 from tasks.progress import Progress
 from tasks.stage import Context, Result, run
 from training.checkpoint import Card, save_checkpoint
@@ -71,7 +71,7 @@ class Pretrain(Params):
     rows: int = Field(ge=1, description="Rows of a micro-batch.")
     accumulate: int = Field(ge=1, description="Micro-batches of one update.")
     lr: float = Field(gt=0)
-    warmup: float = Field(ge=0, lt=1, description="Share of the steps.")
+    warmup: Warmup
     floor: float = Field(ge=0, le=1, description="Last learning rate as a share of the peak.")
     weight_decay: float = Field(ge=0)
     clip: float = Field(gt=0)
@@ -141,11 +141,12 @@ PLAIN = set(Pretrain.model_fields) & {field.name for field in fields(PretrainCon
 
 def main(params: Pretrain, ctx: Context) -> Result:
     tokenizer_json = (TOKENS / "tokenizer.json").read_text(encoding="utf-8")
-    train, valid = read_tokens(TOKENS, "train"), read_tokens(TOKENS, "valid")
+    train, valid = read_tokens(TOKENS, learned_from(TOKENS)), read_tokens(TOKENS, VALID)
     vocab_size = load_tokenizer(TOKENS / "tokenizer.json").get_vocab_size()
     torch.manual_seed(params.seed)
     shape, config = params.shape(vocab_size), params.run()
     model = Transformer(shape)
+    tell_cut("pretrain", config.warmup, config.warmup_steps)
     state = ctx.work / "pretrain.safetensors"
     with (
         ctx.out(CURVES) as folder,
@@ -162,7 +163,9 @@ def main(params: Pretrain, ctx: Context) -> Result:
         save_checkpoint(folder, model, Card(model=shape, task="lm"), tokenizer_json)
     metrics = {
         "steps": done.step,
+        "warmup_steps": config.warmup_steps,
         "tokens": done.tokens,
+        "learned_from": learned_from(TOKENS),
         "tokens_per_s": round(done.tokens_per_s),
         "parameters": sum(p.numel() for p in model.parameters()),
         "valid_loss": done.last("valid/loss"),
@@ -199,7 +202,7 @@ def over_ranks(
             config=asdict(config),
             layout=asdict(layout),
             compress=parallel.compress,
-            warmup=round(config.warmup * config.steps),
+            warmup=config.warmup_steps,
             rebalance=parallel.rebalance,
         )
         job.save(path)

@@ -24,8 +24,7 @@ from training.loader import TokenBatch, batch_of
 from training.model import Transformer
 from training.optim import decay_groups, make_adamw
 from training.precision import KERNELS
-from training.pretrain import PretrainConfig, pretrain, set_training, token_loss_sum
-from training.schedule import learning_rate
+from training.pretrain import PretrainConfig, pretrain, rate_of, set_training, token_loss_sum
 from training.state import load_state, save_state
 from training.step import Trainer
 
@@ -161,10 +160,10 @@ def packing_loses_nothing(subject: Subject, _: Path) -> Finding:
 
 def schedule_is_as_planned(subject: Subject, _: Path) -> Finding:
     config = subject.config
-    steps, warmup = config.steps, round(config.warmup * config.steps)
+    steps, warmup = config.steps, config.warmup_steps
     if steps < 2:
         return True, f"{steps} steps: nothing to plan"
-    rate = [learning_rate(step, steps, config.lr, warmup, config.floor) for step in (0, warmup, steps - 1)]
+    rate = [rate_of(step, config) for step in (0, warmup, steps - 1)]
     right = rate[0] > 0 and math.isclose(rate[1], config.lr) and math.isclose(rate[2], config.lr * config.floor)
     return right, f"{steps:,} steps: {rate[0]:.1e} at first, {rate[1]:.1e} at step {warmup:,}, {rate[2]:.1e} at last"
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from data.batching import budget_batches
+from data.batching import POLICIES
 from data.errors import DaymillError
 from data.tokens import pad
 from training.losses import label_loss_sum, soft_loss_sum
@@ -31,7 +31,7 @@ from training.peers import NoPeers, Peers
 from training.precision import Choice, Kernel, Precision, autocast
 from training.predict import predict_logits
 from training.rows import Rows
-from training.schedule import learning_rate
+from training.schedule import learning_rate, warmup_steps
 from training.settle import settle
 from training.state import load_state, part, restore_training, save_state, training_tensors
 from training.step import StepReport, Trainer
@@ -57,8 +57,9 @@ class ClassifyConfig:
     steps: int | None = None
     rows: int = 32  # rows of one update
     max_tokens: int = 4096  # padded tokens of one micro-batch
+    batches: Literal["buckets", "padded"] = "buckets"  # how a step's rows become micro-batches
     lr: float = 1e-3
-    warmup: float = 0.1  # share of the steps
+    warmup: float = 0.1  # share of the steps; 1 and more: steps
     floor: float = 0.05  # last learning rate as a share of the peak
     weight_decay: float = 0.05
     clip: float = 1.0
@@ -81,12 +82,14 @@ class History:
     evaluations: list[dict[str, float]] = field(default_factory=list)
     steps: int = 0
     tokens: int = 0  # real tokens that went through the model
+    padded: int = 0  # places that they took
     seconds: float = 0.0
     best_step: int = 0
     choice: dict[str, Any] = field(default_factory=dict)  # training.precision.Choice
     skipped: int = 0  # steps that were not finite: their rows are used up, nothing else of them counts
     numerics: dict[str, Any] = field(default_factory=dict)  # training.numerics.Numerics.state
     stopped_early: bool = False
+    warmup: int = 0  # steps
 
     @property
     def waiting(self) -> int:
@@ -142,7 +145,7 @@ def train_classifier(
         raise DaymillError(f"all {len(train)} labelled rows have weight 0; there is nothing to learn from")
     keep_freed_memory()
     torch.manual_seed(config.seed)
-    job = Job(model, train, config, teacher, distill, spread(model) if spread is not None else NoPeers())
+    job = Job(model, train, config, teacher, distill, spread(model) if spread is not None else None)
     return job.run(valid, on_step, on_eval, progress, state, note)
 
 
@@ -156,15 +159,15 @@ class Job:
         config: ClassifyConfig,
         teacher: nn.Module | NDArray[np.floating] | None,
         distill: Distill | None,
-        peers: Peers,
+        peers: Peers | None = None,
     ) -> None:
-        self.model, self.train, self.config, self.peers = model, train, config, peers
+        self.model, self.train, self.config, self.peers = model, train, config, peers or NoPeers()
         self.per_epoch = -(-len(train) // config.rows)
         self.steps = config.steps if config.steps is not None else max(1, round(config.epochs * self.per_epoch))
         self.every = max(1, min(self.steps, round(self.per_epoch / config.evaluations)))
-        self.trainer = Trainer(model, make_adamw(model, config.weight_decay), config.clip, peers.world)
+        self.trainer = Trainer(model, make_adamw(model, config.weight_decay), config.clip, self.peers.world)
         self.class_weights = balanced_weights(train) if config.balance else None
-        self.history = History()
+        self.history = History(warmup=warmup_steps(config.warmup, self.steps))
         self.average: dict[str, Tensor] = {}
         self.best: dict[str, Tensor] = {}
         self.best_loss = float("inf")
@@ -191,14 +194,11 @@ class Job:
             if self.config.average:
                 self.average = {name: p.detach().clone() for name, p in self.model.named_parameters()}
         choice = Choice(**self.history.choice)
-        self.precision = choice.precision
-        set_modes(self.model, choice)
-        self.trainer.numerics = Numerics(self.model, choice, tell=note)
+        self.compute_as(choice, note)
         if saved is None:
             note(f"computes in {choice.precision} with {choice.attention} attention: {choice.reason}")
         else:
             self.trainer.numerics.load(self.history.numerics)
-        self.model.backbone.set_attention(choice.attention)
         self.prepare_teacher()
         self.model.train()
         if progress is not None and self.history.steps:
@@ -226,11 +226,17 @@ class Job:
         self.history.numerics = self.trainer.numerics.state()
         return self.history
 
+    def compute_as(self, choice: Choice, note: Callable[[str], None] = lambda _line: None) -> None:
+        self.precision = choice.precision
+        set_modes(self.model, choice)
+        self.trainer.numerics = Numerics(self.model, choice, tell=note)
+        self.model.backbone.set_attention(choice.attention)
+
     def update(self) -> StepReport:
         """One step, as a rule an update."""
         start = time.perf_counter()
         step, config = self.history.steps, self.config
-        rate = learning_rate(step, self.steps, config.lr, round(config.warmup * self.steps), config.floor)
+        rate = learning_rate(step, self.steps, config.lr, self.history.warmup, config.floor)
         report = self.trainer.step(self.micro_batches(step + self.history.skipped), self.loss_sum, self.weight, rate)
         if self.average and report.updated:
             # Early on the average follows quickly, so that it does not remember the first random weights.
@@ -241,25 +247,29 @@ class Job:
         return report
 
     def micro_batches(self, step: int) -> list[RowBatch]:
-        """The rows of a step, drawn without replacement within each epoch, bucketed by length."""
+        """The rows of a step, drawn without replacement within each epoch: a pure function of the step."""
         epoch, at = divmod(step, self.per_epoch)
         if self.order[0] != epoch:
             self.order = (epoch, np.random.default_rng((self.config.seed, epoch)).permutation(len(self.train)))
         chosen = self.order[1][at * self.config.rows : (at + 1) * self.config.rows]
         tokens = self.train.tokens
-        self.history.tokens += sum(len(tokens[i]) for i in chosen)
-        chosen = self.mine(chosen, step)
-        batches = budget_batches([len(tokens[i]) for i in chosen], self.config.max_tokens)
-        return [self.batch(chosen[members]) for members in batches]
-
-    def mine(self, chosen: NDArray[np.int64], step: int) -> NDArray[np.int64]:
-        """This rank's rows of a step, as long together as any other's. Also seeds what dropout draws for them."""
+        lengths = np.array([len(tokens[i]) for i in chosen])
+        self.history.tokens += int(lengths.sum())
         rank, ranks = self.peers.rank, self.peers.ranks
-        if ranks == 1:
-            return chosen
-        torch.manual_seed(seed_of(self.config.seed, step, rank))
-        lengths = np.array([len(self.train.tokens[i]) for i in chosen])
-        return chosen[np.argsort(-lengths, kind="stable")][rank::ranks]
+        shares = [chosen]
+        if ranks > 1:  # a step's rows are dealt by length: no rank has much more to do than another
+            torch.manual_seed(seed_of(self.config.seed, step, rank))  # what dropout draws for this rank's rows
+            dealt = chosen[np.argsort(-lengths, kind="stable")]
+            shares = [dealt[each::ranks] for each in range(ranks)]
+        plans = [self.plan(share) for share in shares]
+        return [self.batch(shares[rank][members]) for members in plans[rank]]
+
+    def plan(self, share: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+        """Micro-batches of some rows, as places among them; counts what padding makes of them."""
+        lengths = np.array([len(self.train.tokens[i]) for i in share], dtype=np.int64)
+        batches = POLICIES[self.config.batches](lengths, self.config.max_tokens)
+        self.history.padded += sum(len(members) * int(lengths[members].max()) for members in batches)
+        return batches
 
     def batch(self, index: NDArray[np.int64]) -> RowBatch:
         ids, mask = pad([self.train.tokens[i] for i in index])

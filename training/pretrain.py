@@ -22,7 +22,7 @@ from training.model import Transformer
 from training.numerics import Numerics, read_record
 from training.optim import make_adamw
 from training.precision import Choice, Kernel, Precision, Scaling, autocast
-from training.schedule import learning_rate
+from training.schedule import Decay, learning_rate, warmup_steps
 from training.settle import settle
 from training.sparse import Skip, theta_at
 from training.state import load_state, part, restore_training, save_state, training_tensors
@@ -41,8 +41,9 @@ class PretrainConfig:
     rows: int = 16  # rows of a micro-batch
     accumulate: int = 1  # micro-batches of a step
     lr: float = 2e-3
-    warmup: float = 0.1  # share of the steps
+    warmup: float = 0.1  # share of the steps; 1 and more: steps
     floor: float = 0.05  # last learning rate as a share of the peak
+    decay: Decay = "cosine"  # from the peak to the floor
     weight_decay: float = 0.1
     clip: float = 1.0
     smoothing: float = 0.0  # of the targets, in training alone
@@ -64,6 +65,10 @@ class PretrainConfig:
     @property
     def steps(self) -> int:
         return math.ceil(self.tokens / (self.rows * self.length * self.accumulate))
+
+    @property
+    def warmup_steps(self) -> int:
+        return warmup_steps(self.warmup, self.steps)
 
     @property
     def places(self) -> int:
@@ -263,7 +268,7 @@ def pretrain(
         model.set_theta(theta_at(done.step, config.steps, config.theta_ramp))
         start = time.perf_counter()
         batches = ranks.share([loader.next() for _ in range(config.accumulate)], config.seed, done.step)
-        rate = learning_rate(done.step, config.steps, config.lr, round(config.warmup * config.steps), config.floor)
+        rate = rate_of(done.step, config)
         report = trainer.step(batches, loss_sum, lambda batch: batch.tokens, rate)
         done.seconds += time.perf_counter() - start
         done.position = loader.position()
@@ -304,6 +309,11 @@ def set_training(model: Transformer, config: PretrainConfig) -> None:
     """What a model does in training alone, beside dropout. Raises DaymillError where it cannot."""
     model.smoothing = config.smoothing
     model.set_skip(None if config.skip == "none" else Skip(config.skip, config.skip_share))
+
+
+def rate_of(step: int, config: PretrainConfig) -> float:
+    """The learning rate of a step of the run."""
+    return learning_rate(step, config.steps, config.lr, config.warmup_steps, config.floor, config.decay)
 
 
 def probe(model: Transformer, batch: TokenBatch, config: PretrainConfig) -> Choice:

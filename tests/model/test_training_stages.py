@@ -32,7 +32,7 @@ from training.rows import load_rows
 
 pytestmark = pytest.mark.slow
 
-TOKENIZE = {"vocab_size": 300, "max_chars": 200, "tail": 0.5, "max_token_length": 16}
+TOKENIZE = {"vocab_size": 300, "max_chars": 200, "tail": 0.5, "max_token_length": 16, "corpus": "corpus"}
 PRETRAIN: dict[str, Any] = {
     "depth": 1, "tokens": 4000, "length": 32, "max_len": 32, "rows": 4, "accumulate": 1, "lr": 2e-3, "warmup": 0.1,
     "floor": 0.05, "weight_decay": 0.1, "clip": 1.0, "dropout": 0.0, "precision": "fp32", "attention": "plain",
@@ -46,9 +46,9 @@ PRETRAIN: dict[str, Any] = {
 }  # fmt: skip
 FINETUNE: dict[str, Any] = {
     "from": "pretrain", "positive": None, "max_len": 24, "max_chars": 200, "tail": 0.5, "attention": "full",
-    "epochs": 6, "rows": 16, "max_tokens": 512, "lr": 3e-3, "warmup": 0.1, "floor": 0.05, "weight_decay": 0.05,
-    "clip": 1.0, "dropout": 0.0, "smoothing": 0.05, "balance": True, "average": 0.9, "evaluations": 1, "patience": 3,
-    "precision": "fp32", "emulate": False, "seed": 0,
+    "epochs": 6, "rows": 16, "max_tokens": 512, "batches": "buckets", "lr": 3e-3, "warmup": 0.1, "floor": 0.05,
+    "weight_decay": 0.05, "clip": 1.0, "dropout": 0.0, "smoothing": 0.05, "balance": True, "average": 0.9,
+    "evaluations": 1, "patience": 3, "precision": "fp32", "emulate": False, "seed": 0,
 }  # fmt: skip
 PARTS = {"train": 240, "valid": 60, "test": 90}
 BAIT = {"ham": "agenda notes", "spam": "winner prize", "scam": "inherit gold"}
@@ -90,6 +90,7 @@ def run_all(
     """The report of a run over a made-up corpus with these labels."""
     monkeypatch.chdir(root)
     torch.set_num_threads(1)
+    (root / "corpus").mkdir(exist_ok=True)
     for seed, (part, count) in enumerate(PARTS.items()):
         write_split(root / "artifacts/split" / part, count, seed, labels, weighted)
     tokenize(Tokenize(**TOKENIZE), context("tokenize", "artifacts/tokenize"))
@@ -196,6 +197,39 @@ def test_no_tokens_means_finetuning_from_scratch(tmp_path: Path, monkeypatch: py
     run_all(tmp_path, monkeypatch, ["ham", "spam"], epochs=0.1)
     result = pretrain(Pretrain(**PRETRAIN | {"tokens": 0}), context("scratch", "artifacts/pretrain"))
     assert result.key == "random weights" and result.metrics["steps"] == 0
+
+
+def test_a_corpus_apart_is_pretrained_on_without_what_is_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    torch.set_num_threads(1)
+    for seed, (part, count) in enumerate(PARTS.items()):
+        write_split(tmp_path / "artifacts/split" / part, count, seed, ["ham", "spam"])
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    (corpus / ".gitkeep").touch()
+    task = tokenize(Tokenize(**TOKENIZE), context("tokenize", "artifacts/tokenize"))
+    own = {name: (tmp_path / "artifacts/tokenize" / name).read_bytes() for name in ("tokenizer.json", "train.bin")}
+    assert "corpus" not in task.metrics and not (tmp_path / "artifacts/tokenize/corpus.bin").exists()
+
+    judged = pq.read_table(tmp_path / "artifacts/split/test")["text"].to_pylist()[:3]
+    (corpus / "a.txt").write_text("\n\n".join(f"page {at} of other matters, told at length" for at in range(200)))
+    (corpus / "b.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in judged))
+    (corpus / "c.txt").write_text("漢字" * 300)
+    counts = tokenize(Tokenize(**TOKENIZE), context("tokenize", "artifacts/tokenize")).metrics["corpus"]
+    assert counts["held_out"] == 3 and counts["kept"] == counts["documents"] - 3 - counts["repeats"] > 20
+    assert own == {name: (tmp_path / "artifacts/tokenize" / name).read_bytes() for name in own}, "the task's own stay"
+    tokenizer = load_tokenizer(tmp_path / "artifacts/tokenize/tokenizer.json")
+    texts = [
+        tokenizer.decode(list(document)[:-1]) for document in read_tokens(tmp_path / "artifacts/tokenize", "corpus")
+    ]
+    assert not set(judged) & set(texts)
+    assert sum(text.count("漢字") for text in texts) == 100, (
+        "all of it in one document of 200, whose repeats are left out"
+    )
+    trained = pretrain(Pretrain(**PRETRAIN), context("pretrain", "artifacts/pretrain")).metrics
+    assert trained["learned_from"] == "corpus" and trained["valid_loss"] > 0
 
 
 def test_pretraining_over_ranks_is_that_of_one_process(

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from data.tokens import read_tokens
+from data.tokens import VALID, learned_from, read_tokens
 from training.config import ModelConfig
 from training.model import Transformer
 from training.parallel.blockwise import LargestOfBlock
@@ -33,7 +33,7 @@ from training.pretrain import PretrainConfig, pretrain
 class Job:
     """What the ranks of a run need to know."""
 
-    tokens: str  # folder of the token shards `train` and `valid`
+    tokens: str  # folder of the token shards
     state: str
     model: dict[str, Any]  # ModelConfig.to_json
     config: dict[str, Any]  # PretrainConfig
@@ -98,7 +98,8 @@ def go(path: Path, turn: int) -> bool:
 
         torch.manual_seed(config.seed)
         model = Transformer(ModelConfig.from_json(job.model))
-        train, valid = (read_tokens(Path(job.tokens), name) for name in ("train", "valid"))
+        folder = Path(job.tokens)
+        train, valid = (read_tokens(folder, name) for name in (learned_from(folder), VALID))
         exchange = partial(LargestOfBlock, saved=job.compress, warmup=job.warmup) if job.compress else AllReduce
         rebalance = Rebalance(job.rebalance, on_split) if job.rebalance else None
         spread = spread_over(layout, config.length, config.accumulate, exchange, rebalance)

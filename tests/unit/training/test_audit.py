@@ -67,7 +67,7 @@ def all_decay(model: Any) -> tuple[list[str], list[str]]:
         ("micro-batches", audit, "token_loss_sum", mean_loss),
         ("packing leaks", __import__("training.model", fromlist=["x"]), "attention_bias", leaky),
         ("packing", audit, "pack_documents", losing),
-        ("schedule", audit, "learning_rate", lambda *_: 1e-3),
+        ("schedule", audit, "rate_of", lambda *_: 1e-3),
         ("weight decay", audit, "decay_groups", all_decay),
         ("non-finite", step.math, "isfinite", lambda _: True),
         ("resume", pretrain, "restore_training", forgetful),

@@ -75,6 +75,25 @@ def test_steps_go_before_epochs_and_every_row_comes_once_an_epoch() -> None:
     assert job.history.tokens == 2 * sum(len(row) for row in job.train.tokens)
 
 
+@pytest.mark.parametrize("batches", ["buckets", "padded"])
+def test_a_step_has_the_same_micro_batches_wherever_a_run_begins(batches: str) -> None:
+    config = replace(CONFIG, steps=9, batches=batches)
+    whole = Job(fresh(), rows(30), config, None, None)
+    from_start = [whole.micro_batches(step) for step in range(9)]
+    assert any(len(step) > 1 for step in from_start)
+    for step in (8, 3, 5):
+        again = Job(fresh(), rows(30), config, None, None).micro_batches(step)
+        assert [b.ids.tolist() for b in again] == [b.ids.tolist() for b in from_start[step]]
+    assert from_start[0][0].ids.tolist() != from_start[4][0].ids.tolist(), "epochs have orders of their own"
+
+
+def test_places_are_counted_beside_tokens() -> None:
+    history = train_classifier(fresh(), rows(30), replace(CONFIG, steps=4))
+    padded = train_classifier(fresh(), rows(30), replace(CONFIG, steps=4, batches="padded"))
+    assert history.tokens == padded.tokens == sum(len(row) for row in rows(30).tokens)
+    assert history.tokens <= history.padded < padded.padded
+
+
 def test_micro_batches_give_the_gradient_of_the_whole_step() -> None:
     gradients = []
     for budget in (32, 10_000):

@@ -234,6 +234,22 @@ def test_each_document_comes_once_an_epoch_and_epochs_differ() -> None:
     assert epochs[0] != epochs[1]
 
 
+@pytest.mark.parametrize("length", [8, 16])
+def test_packed_rows_go_on_from_any_position(length: int) -> None:
+    """Into the second epoch, where the order is another one."""
+    loader = PackedLoader(shard(), length, rows=3, seed=0)
+    positions, batches = [], []
+    while loader.epoch < 2:
+        positions.append(loader.position())
+        batches.append(loader.next())
+    for position, batch in zip(positions, batches):
+        other = PackedLoader(shard(), length, rows=3, seed=0)
+        other.seek(position)
+        again = other.next()
+        assert torch.equal(again.ids, batch.ids) and torch.equal(again.docs, batch.docs)
+    assert not torch.equal(batches[0].ids, batches[1].ids)
+
+
 def test_weights_that_are_not_finite_are_named() -> None:
     model = fresh()
     with torch.no_grad():
