@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from data.errors import DaymillError
 from data.tokens import load_tokenizer, read_tokens
@@ -20,6 +20,7 @@ from training.config import ModelConfig
 from training.curves import open_curves
 from training.loader import TokenBatch
 from training.model import Transformer
+from training.parallel.compress import Compress
 from training.parallel.launch import launch
 from training.parallel.layout import Layout
 from training.parallel.orders import SCHEDULES
@@ -34,6 +35,15 @@ CURVES = Path("artifacts/pretrain/curves")
 SWITCH = {"auto": None, "on": True, "off": False}
 
 
+class Compression(Params):
+    """How data ranks compress their gradients."""
+
+    method: Literal["off", "auto", "top-k", "power-sgd"]
+    saved: float = Field(gt=0, lt=1, description="Share of a dense ring all-reduce's bytes that top-k saves.")
+    rank: int = Field(ge=1, description="Rank of the matrices that PowerSGD sends.")
+    dense: float = Field(ge=0, lt=1, description="Share of the steps that send all gradients before compression.")
+
+
 class Parallel(Params):
     """Ranks of one run; 1 x 1 x 1 trains in this process."""
 
@@ -42,12 +52,21 @@ class Parallel(Params):
     pipeline: int = Field(ge=1, description="Ranks that have different blocks.")
     schedule: Literal["auto", "gpipe", "1f1b", "interleaved", "zero-bubble", "zero-bubble-v"]
     shard: bool = Field(description="Data ranks share parameters and moments (FSDP2) instead of holding replicas.")
-    compress: float = Field(ge=0, lt=1, description="Share of the gradients' bytes that data ranks save.")
+    compress: Compression
     restarts: int = Field(ge=0, description="Times that the ranks are started again when one dies.")
 
     @property
     def ranks(self) -> int:
         return self.data * self.tensor * self.pipeline
+
+    @model_validator(mode="after")
+    def compress_what_is_whole(self) -> Parallel:
+        if self.compress.method != "off" and (self.data == 1 or self.tensor * self.pipeline > 1 or self.shard):
+            raise ValueError(
+                f"compress.method is {self.compress.method}, which is for data ranks alone: data of 2 or more, "
+                "tensor: 1, pipeline: 1, shard: false"
+            )
+        return self
 
 
 class Pretrain(Params):
@@ -126,8 +145,7 @@ def over_ranks(
             model=model.config.to_json(),
             config=asdict(config),
             layout=asdict(layout),
-            compress=parallel.compress,
-            warmup=round(config.warmup * config.steps),
+            compress=asdict(compress_of(parallel.compress, config.steps)),
         )
         job.save(path)
 
@@ -137,6 +155,8 @@ def over_ranks(
             curves.log(told["step"], told["values"])
         elif "tokens" in told:
             bar.advance(told["tokens"] - bar.done, told["note"])
+        elif "traffic" in told:
+            print(f"pretrain: {traffic_line(told['traffic'])}", flush=True)
         elif line.strip():
             print(f"pretrain: {line}", flush=True)
 
@@ -147,6 +167,16 @@ def over_ranks(
     tensors, meta = saved
     model.load_state_dict(part(tensors, "model"))
     return Progressed(**meta)
+
+
+def compress_of(asked: Compression, steps: int) -> Compress:
+    return Compress(asked.method, asked.saved, asked.rank, dense_steps=round(asked.dense * steps))
+
+
+def traffic_line(traffic: dict[str, float]) -> str:
+    """What the first rank's gradients took since the ranks were started last."""
+    sent, received = traffic["sent"] / 1e6, traffic["received"] / 1e6
+    return f"gradients: {sent:,.1f} MB sent and {received:,.1f} MB received a rank, waited {traffic['waited']:,.1f} s"
 
 
 def layout_of(model: Transformer, config: PretrainConfig, parallel: Parallel) -> Layout:

@@ -25,6 +25,7 @@ from training.parallel.orders import Schedule
 from training.parallel.pipeline import TIED, Pipeline
 from training.parallel.reducer import BUCKET_BYTES, AllReduce, Exchange, Reducer
 from training.parallel.tensor import Piece, split_tensors
+from training.parallel.wire import GroupWire, Wire
 from training.world import accumulate_here
 
 
@@ -70,7 +71,7 @@ class Mesh:
         model: Transformer,
         layout: Layout,
         tokens: int,
-        exchange: Callable[[dist.ProcessGroup], Exchange] = AllReduce,
+        exchange: Callable[[Wire], Exchange] = AllReduce,
         bucket_bytes: int = BUCKET_BYTES,
     ) -> None:
         """`tokens` are the tokens of a row. Raises DaymillError where the model does not fit the layout."""
@@ -95,7 +96,7 @@ class Mesh:
             self.named = list(model.named_parameters())
         self.reducer = None
         if layout.data > 1 and not self.sharded:
-            self.reducer = Reducer(self.named, exchange(self.replicas), bucket_bytes)
+            self.reducer = Reducer(self.named, exchange(GroupWire(self.replicas)), bucket_bytes)
         if exchange is not AllReduce and (self.reducer is None or layout.tensor * layout.pipeline > 1):
             raise DaymillError("compressed gradients are for layouts of data ranks alone, with shard: false")
         self.ends = self.end_ranks()
@@ -119,6 +120,8 @@ class Mesh:
         return [float(value) for value in summed]
 
     def accumulate(self, micro_batches: Sequence[Any], loss_sum: Callable[[Any], Tensor], total: float) -> float:
+        if self.reducer is not None:
+            self.reducer.begin_step()
         if self.pipeline is None:
             if isinstance(self.model, FSDPModule):
                 self.model.set_requires_gradient_sync(len(micro_batches) < 2)
@@ -183,7 +186,7 @@ class Mesh:
 
     def settle(self, updated: bool) -> None:
         if self.reducer is not None:
-            self.reducer.exchange.settle(updated)
+            self.reducer.settle(updated)
 
 
 def shard_parameters(model: nn.Module, mesh: DeviceMesh) -> None:

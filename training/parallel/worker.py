@@ -20,11 +20,12 @@ import torch.distributed as dist
 from data.tokens import read_tokens
 from training.config import ModelConfig
 from training.model import Transformer
-from training.parallel.blockwise import LargestOfBlock
+from training.parallel.compress import Compress
 from training.parallel.launch import joined
 from training.parallel.layout import Layout
 from training.parallel.reducer import AllReduce
-from training.parallel.run import spread_over
+from training.parallel.run import ManyRanks, spread_over
+from training.precision import Choice
 from training.pretrain import PretrainConfig, pretrain
 
 
@@ -37,8 +38,7 @@ class Job:
     model: dict[str, Any]  # ModelConfig.to_json
     config: dict[str, Any]  # PretrainConfig
     layout: dict[str, Any]  # Layout
-    compress: float = 0.0  # share of the bytes of gradients that is saved; 0: all are sent
-    warmup: int = 0  # steps that send all gradients before compression begins
+    compress: dict[str, Any] = field(default_factory=dict)  # Compress
 
     def save(self, path: Path) -> None:
         beside = path.with_name(f"{path.name}.writing")
@@ -64,6 +64,11 @@ class Teller:
         self.told += count
         self.say({"tokens": self.told, "note": note})
 
+    def tell(self, line: str) -> None:
+        """Something for whoever watches."""
+        if self.first:
+            print(line, flush=True)
+
     def say(self, line: Mapping[str, Any]) -> None:
         if self.first:
             print(json.dumps(line), flush=True)
@@ -77,10 +82,19 @@ def main() -> None:
         torch.manual_seed(config.seed)
         model = Transformer(ModelConfig.from_json(job.model))
         train, valid = (read_tokens(Path(job.tokens), name) for name in ("train", "valid"))
-        exchange = partial(LargestOfBlock, saved=job.compress, warmup=job.warmup) if job.compress else AllReduce
-        spread = spread_over(layout, config.length, config.accumulate, exchange)
         teller = Teller(dist.get_rank() == 0)
+        compress = Compress(**job.compress)
+        exchange = AllReduce if compress.method == "off" else partial(compress.exchange, tell=teller.tell)
+        made: list[ManyRanks] = []
+
+        def spread(model: Transformer, choice: Choice) -> ManyRanks:
+            made.append(spread_over(layout, config.length, config.accumulate, exchange)(model, choice))
+            return made[0]
+
         pretrain(model, train, valid, config, state=Path(job.state), progress=teller, curves=teller, spread=spread)
+        reducer = made[0].mesh.reducer
+        if reducer is not None:
+            teller.say({"traffic": asdict(reducer.exchange.traffic)})
 
 
 if __name__ == "__main__":
