@@ -15,7 +15,7 @@ from torch import Tensor
 
 from training.loader import share
 from training.model import Transformer
-from training.parallel.reducer import BUCKET_BYTES, Exchange, Timing, buckets_of
+from training.parallel.reducer import Exchange, Timing, buckets_of
 from training.parallel.wire import Traffic, Waiting, Wire, ring_bytes
 from training.pretrain import OneProcess
 from training.world import Alone, accumulate_here
@@ -89,7 +89,7 @@ class Peers(Alone):
     """The world of ranks that a training step sees: it is given all ranks' rows, and each rank takes its share."""
 
     def __init__(
-        self, model: Transformer, ranks: int, exchange: Callable[[Wire], Exchange], bucket_bytes: int = BUCKET_BYTES
+        self, model: Transformer, ranks: int, exchange: Callable[[Wire], Exchange], bucket_bytes: int | None = None
     ) -> None:
         self.model, self.ranks, self.board = model, ranks, list[Message]()
         self.wires = [PeerWire(rank, ranks, self.board) for rank in range(ranks)]

@@ -23,7 +23,7 @@ from training.loader import TokenBatch, share
 from training.model import Transformer
 from training.parallel.orders import Schedule
 from training.parallel.pipeline import TIED, Pipeline
-from training.parallel.reducer import BUCKET_BYTES, AllReduce, Exchange, Reducer
+from training.parallel.reducer import AllReduce, Exchange, Reducer
 from training.parallel.tensor import Piece, split_tensors
 from training.parallel.wire import GroupWire, Wire
 from training.world import accumulate_here
@@ -72,7 +72,7 @@ class Mesh:
         layout: Layout,
         tokens: int,
         exchange: Callable[[Wire], Exchange] = AllReduce,
-        bucket_bytes: int = BUCKET_BYTES,
+        bucket_bytes: int | None = None,
     ) -> None:
         """`tokens` are the tokens of a row. Raises DaymillError where the model does not fit the layout."""
         layout.check(dist.get_world_size())

@@ -20,7 +20,8 @@ from training.parallel.forecast import Cost, Method, Step
 from training.parallel.reducer import Bucket, Exchange, Timing
 from training.parallel.wire import Traffic, Waiting, Wire
 
-SIZES = (1 << 12, 1 << 18, 1 << 22)  # bytes of the messages that measure a link
+SIZES = (1 << 12, 1 << 16, 1 << 18, 1 << 20, 1 << 22)  # bytes of the messages that measure a link
+LONG_S = 0.1  # a message that takes longer tells enough; larger ones are not sent
 TURNS = 5
 Kind = Literal["sum", "gather"]
 
@@ -54,15 +55,17 @@ def measure_link(wire: Wire) -> dict[Kind, Line]:
     found: dict[Kind, Line] = {}
     kinds: tuple[tuple[Kind, Callable[[int], None]], ...] = (("sum", summed), ("gather", gathered))
     for kind, send in kinds:
-        times = []
+        times: list[float] = []
         for size in SIZES:
             turns = []
             for _ in range(TURNS):
                 start = time.perf_counter()
                 send(size)
                 turns.append(time.perf_counter() - start)
-            times.append(median(turns))
-        found[kind] = line_through(SIZES, slowest(wire, times))
+            times += slowest(wire, [median(turns)])
+            if len(times) > 1 and times[-1] > LONG_S:
+                break
+        found[kind] = line_through(SIZES[: len(times)], times)
     return found
 
 

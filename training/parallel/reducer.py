@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from training.parallel.wire import Traffic, Waiting, Wire
 
-BUCKET_BYTES = 25 << 20  # large enough for the link's full speed, small enough to begin early
+BUCKET_BYTES = 1 << 20, 25 << 20  # large enough for the link's full speed, small enough to begin early
+BUCKETS = 16  # of a model between those: a small one too has some that travel behind its backward pass
 
 
 @dataclass
@@ -156,7 +157,7 @@ class Reducer:
 
     named: Sequence[tuple[str, nn.Parameter]]
     exchange: Exchange
-    bucket_bytes: int = BUCKET_BYTES
+    bucket_bytes: int | None = None
 
     def __post_init__(self) -> None:
         self.buckets = buckets_of(self.named, self.bucket_bytes)
@@ -208,8 +209,12 @@ class Reducer:
         self.timing.done = time.perf_counter() - self.began
 
 
-def buckets_of(named: Sequence[tuple[str, nn.Parameter]], size: int) -> list[Bucket]:
+def buckets_of(named: Sequence[tuple[str, nn.Parameter]], size: int | None = None) -> list[Bucket]:
     """Parameters from the last to the first in buckets of up to `size` bytes; a larger one has a bucket of its own."""
+    if size is None:
+        smallest, largest = BUCKET_BYTES
+        total = sum(parameter.numel() * parameter.element_size() for _, parameter in named)
+        size = min(largest, max(smallest, total // BUCKETS))
     found: list[list[tuple[str, nn.Parameter]]] = [[]]
     filled = 0
     for name, parameter in reversed(named):
