@@ -38,7 +38,9 @@ pretrain:
   bf16: auto
   attention: auto
   save_every_s: 0.2
-  parallel: {data: 1, tensor: 1, pipeline: 1, schedule: auto, shard: false, compress: 0.0, restarts: 0}
+  parallel:
+    {data: 1, tensor: 1, pipeline: 1, schedule: auto, shard: false, restarts: 0,
+     compress: {method: off, saved: 0.8, rank: 4, dense: 0.1}}
   seed: 0
 """
 PIPELINE = """
