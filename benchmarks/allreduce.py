@@ -1,4 +1,4 @@
-"""What adding up gradients costs against the number of ranks: bytes and time, dense and compressed, on a throttled link.
+"""What adding up gradients costs against the number of ranks, dense and compressed: bytes, and time on a slow link.
 
 Each rank has a network namespace of its own (`benchmarks/network.py`). A dense ring all-reduce sends 2 (N - 1) / N of
 the gradient, so its time at a given rate should grow to twice one copy's and no further; what is printed beside the

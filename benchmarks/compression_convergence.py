@@ -1,11 +1,12 @@
 """Steps to the same loss with compressed gradients, beside dense ones: claim + 5 %.
 
-Real text: the sample's mails, the product's tokenizer, packing, model and training run; the rate is constant after its
-warm-up, so that curves can be read at any step. The ranks of a run live in this process (`benchmarks/peers.py`, equal
-to real ones by `tests/unit/training/parallel/test_peers.py`). A run's steps to the loss that dense gradients have at
-their last step are read off its curve between two validations.
+Real text: the sample's mails, the product's tokenizer, packing, model, optimizer and schedule (warm-up, then decay to
+the last step, so that a run's last loss is what its number of steps can give). A compressed run takes as many as the
+longest dense one; what dense run would have ended at its loss is read off the line through dense runs of several
+lengths. The ranks of a run live in this process (`benchmarks/peers.py`, equal to real ones by
+`tests/unit/training/parallel/test_peers.py`).
 
-`python benchmarks/compression_convergence.py` takes about 25 minutes on one core; `--seeds 1 --ranks 2` about 4.
+`python benchmarks/compression_convergence.py` takes about 30 minutes on one core; `--seeds 1 --ranks 2` about 5.
 """
 
 from __future__ import annotations
@@ -30,27 +31,24 @@ from data.tokens import TokenShard, encode, parse_tokenizer, read_tokens, train_
 from training.config import ModelConfig
 from training.model import Transformer
 from training.parallel.compress import Compress
+from training.parallel.wire import ring_bytes
 from training.precision import Choice
 from training.pretrain import PretrainConfig, pretrain
 
 MAILS = Path("input/spam")
 OUT = Path("artifacts/bench/compression_convergence.json")
 CLAIM = 0.05
-CHARS, VOCAB, DEPTH, LENGTH, ROWS = 1_600, 1_024, 2, 64, 16
-BEYOND = 1.2  # times the dense steps that a compressed run may take
-WATCH = 10  # steps between two validations
-METHODS = {
-    "top-k, 80 % saved": Compress("top-k", saved=0.8),
-    "PowerSGD, rank 4": Compress("power-sgd", rank=4),
-}
-Curve = list[tuple[int, float]]  # step, validation loss
+CHARS, VOCAB, DEPTH, LENGTH, ROWS, LR = 1_600, 1_024, 2, 64, 16, 2e-3
+SHORTER = (0.8, 0.9, 1.0)  # dense runs, as shares of the steps
+METHODS = {"top-k": Compress("top-k"), "PowerSGD": Compress("power-sgd")}
 
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--steps", type=int, default=300, help="of the dense run")
+    options.add_argument("--steps", type=int, default=300, help="of the longest run")
     options.add_argument("--seeds", type=int, default=3)
     options.add_argument("--ranks", type=int, nargs="+", default=[2, 4, 8])
+    options.add_argument("--saved", type=float, default=0.8, help="share of a dense ring's bytes")
     options.add_argument("--dense", type=float, default=0.1, help="share of the steps before compression begins")
     given = options.parse_args()
     torch.set_num_threads(1)
@@ -58,17 +56,19 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="convergence-") as folder:
         train, valid = tokens(Path(folder))
         for seed in range(given.seeds):
-            dense, _ = run(train, valid, given.steps, seed, None, 1)
-            target = dense[-1][1]
-            print(f"seed {seed}: dense loss {target:.4f} after {given.steps} steps", flush=True)
+            lengths = [round(share * given.steps) for share in SHORTER]
+            dense = [(length, run(train, valid, length, seed, None, 1)[0]) for length in lengths]
+            told = ", ".join(f"{loss:.4f} after {length}" for length, loss in dense)
+            print(f"seed {seed}: dense loss {told} steps", flush=True)
             for name, compress in METHODS.items():
                 for ranks in given.ranks:
-                    how = replace(compress, dense_steps=round(given.dense * given.steps))
-                    curve, saved = run(train, valid, round(given.steps * BEYOND), seed, how, ranks)
-                    more = steps_to(curve, target) / given.steps - 1
+                    how = replace(compress, saved=given.saved, dense_steps=round(given.dense * given.steps))
+                    loss, saved = run(train, valid, given.steps, seed, how, ranks)
+                    more = given.steps / steps_to(dense, loss) - 1
                     found.setdefault(f"{name}, {ranks} ranks", []).append(more)
-                    print(f"  {name}, {ranks} ranks: {more:+.1%} steps, {saved:.1%} fewer bytes a step", flush=True)
-    print(f"\n{'steps to the same loss':28} {'mean':>8} {'worst':>8} {'claim':>8}")
+                    line = f"loss {loss:.4f}: {more:+.1%} steps, {saved:.1%} fewer bytes a compressed step"
+                    print(f"  {name}, {ranks} ranks: {line}", flush=True)
+    print(f"\n{'more steps to the same loss':28} {'mean':>8} {'worst':>8} {'claim':>8}")
     for name, values in found.items():
         print(f"{name:28} {mean(values):+8.1%} {max(values):+8.1%} {CLAIM:+8.0%}")
     OUT.parent.mkdir(parents=True, exist_ok=True)
@@ -89,19 +89,20 @@ def tokens(folder: Path) -> tuple[TokenShard, TokenShard]:
 
 def run(
     train: TokenShard, valid: TokenShard, steps: int, seed: int, how: Compress | None, ranks: int
-) -> tuple[Curve, float]:
-    """Validation losses of a run, and the share of a dense run's bytes that a compressed step of it saves."""
+) -> tuple[float, float]:
+    """The last validation loss of a run, and the share of a dense ring's bytes that a compressed step of it saves."""
     torch.manual_seed(seed)
     model = Transformer(ModelConfig.from_depth(DEPTH, VOCAB, max_len=LENGTH))
     config = PretrainConfig(
         tokens=steps * ROWS * LENGTH,
         length=LENGTH,
         rows=ROWS,
-        warmup=30 / steps,
-        floor=1.0,
+        lr=LR,
+        warmup=0.1,
+        floor=0.05,
         seed=seed,
-        evaluations=steps // WATCH,
-        valid_tokens=8_192,
+        evaluations=1,
+        valid_tokens=32_768,
         save_every_s=1e9,
         bf16=False,
         attention="plain",
@@ -117,20 +118,21 @@ def run(
         done = pretrain(
             model, train, valid, config, state=Path(folder) / "state", spread=spread if how is not None else None
         )
-    curve = [(step, values["valid/loss"]) for step, values in done.points if "valid/loss" in values]
+    loss = done.last("valid/loss")
     if how is None:
-        return curve, 0.0
-    dense = 2 * (ranks - 1) / ranks * 4 * sum(p.numel() for p in model.parameters())
-    sent = max(wire.traffic.sent for wire in made[0].peers.wires) - how.dense_steps * dense
-    return curve, 1 - sent / (steps - how.dense_steps) / dense
+        return loss, 0.0
+    peers = made[0].peers
+    one = sum(ring_bytes(ranks, 4 * bucket.numel) for bucket in peers.buckets)
+    sent = max(wire.traffic.sent for wire in peers.wires) - how.dense_steps * one
+    return loss, 1 - sent / (steps - how.dense_steps) / one
 
 
-def steps_to(curve: Curve, target: float) -> float:
-    """The step at which a curve first falls to a loss, between two validations; infinite where it does not."""
-    for (before, above), (after, below) in pairwise(curve):
-        if below <= target:
-            return before + (above - target) / (above - below) * (after - before)
-    return float("inf")
+def steps_to(dense: list[tuple[int, float]], loss: float) -> float:
+    """The length of the dense run that would end at this loss: on the line through the two nearest lengths."""
+    for (shorter, above), (longer, below) in pairwise(dense):
+        if loss >= below or longer == dense[-1][0]:
+            return shorter + (above - loss) / (above - below) * (longer - shorter)
+    raise ValueError("expected dense runs of two lengths or more")
 
 
 if __name__ == "__main__":

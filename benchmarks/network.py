@@ -3,9 +3,9 @@
     hub (this script, in a namespace of its own): bridge -- port 0 === eth0 of rank 0
                                                          -- port 1 === eth0 of rank 1 ...
 
-Both ends of each cable have a token bucket filter (tc), so that a rank sends and receives at the rate and no faster. The
-namespaces have no names: the kernel removes each, with its cables, when its last process ends, and ranks end with the
-hub. So nothing is left behind whatever happens, and the machine's own network is never touched. Needs iproute2 and
+Both ends of each cable have a token bucket filter (tc), so that a rank sends and receives at the rate and no faster.
+The namespaces have no names: the kernel removes each, with its cables, when its last process ends, and ranks end with
+the hub. So nothing is left behind whatever happens, and the machine's own network is never touched. Needs iproute2 and
 util-linux, and root or unprivileged user namespaces.
 """
 

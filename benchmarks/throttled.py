@@ -81,16 +81,16 @@ def compared(network: Network, work: dict[str, int], rate: float, turns: int) ->
     print(f"\n{work['ranks']} ranks, {rate / 1e6:,.1f} Mbit/s each{'' if rate < FAST else ' (no throttle)'}")
     print(f"{'':10} {'ms a step':>10} {'waits':>7} {'MB sent':>9} {'received':>9} {'kernel':>9} {'of dense':>9}")
     for row in rows:
+        name = row["method"] if row["method"] != "off" else "dense"
         print(
-            f"{row['method'] if row['method'] != 'off' else 'dense':10} {row['seconds'] * 1e3:10.0f} {row['share']:7.1%} "
+            f"{name:10} {row['seconds'] * 1e3:10.0f} {row['share']:7.1%} "
             f"{row['sent'] / 1e6:9.2f} {row['received'] / 1e6:9.2f} {row['kernel_sent'] / 1e6:9.2f} "
             f"{row['sent'] / rows[0]['sent']:9.1%}"
         )
     for line in rows[-1]["said"]:
         print(f"  auto: {line}")
-    print(
-        f"  claim: waiting {CLAIM[0]:.0%} -> {CLAIM[1]:.0%}; ours {rows[0]['share']:.1%} -> {rows[-1]['share']:.1%} (auto)"
-    )
+    ours = f"{rows[0]['share']:.1%} -> {rows[-1]['share']:.1%} (auto)"
+    print(f"  claim: waiting {CLAIM[0]:.0%} -> {CLAIM[1]:.0%}; ours {ours}")
     print(f"  auto over dense: {rows[-1]['seconds'] / rows[0]['seconds']:.2f} of the time", flush=True)
     return rows
 

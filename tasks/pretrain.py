@@ -39,8 +39,7 @@ class Compression(Params):
     """How data ranks compress their gradients."""
 
     method: Literal["off", "auto", "top-k", "power-sgd"]
-    saved: float = Field(gt=0, lt=1, description="Share of a dense ring all-reduce's bytes that top-k saves.")
-    rank: int = Field(ge=1, description="Rank of the matrices that PowerSGD sends.")
+    saved: float = Field(gt=0, lt=1, description="Share of a dense ring all-reduce's bytes, sent and received alike.")
     dense: float = Field(ge=0, lt=1, description="Share of the steps that send all gradients before compression.")
 
 
@@ -170,7 +169,7 @@ def over_ranks(
 
 
 def compress_of(asked: Compression, steps: int) -> Compress:
-    return Compress(asked.method, asked.saved, asked.rank, dense_steps=round(asked.dense * steps))
+    return Compress(asked.method, asked.saved, dense_steps=round(asked.dense * steps))
 
 
 def traffic_line(traffic: dict[str, float]) -> str:

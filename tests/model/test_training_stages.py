@@ -36,7 +36,7 @@ PRETRAIN: dict[str, Any] = {
     "save_every_s": 1, "seed": 0,
     "parallel": {
         "data": 1, "tensor": 1, "pipeline": 1, "schedule": "auto", "shard": False, "restarts": 0,
-        "compress": {"method": "off", "saved": 0.8, "rank": 4, "dense": 0.2},
+        "compress": {"method": "off", "saved": 0.8, "dense": 0.2},
     },
 }  # fmt: skip
 FINETUNE: dict[str, Any] = {

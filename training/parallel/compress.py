@@ -28,8 +28,7 @@ class Compress:
     """How data ranks compress their gradients."""
 
     method: Literal["off", "auto", "top-k", "power-sgd"] = "off"
-    saved: float = 0.8  # share of a dense ring all-reduce's bytes that top-k saves
-    rank: int = 4  # of the matrices that PowerSGD sends
+    saved: float = 0.8  # share of a dense ring all-reduce's bytes
     dense_steps: int = 0  # before compression begins
 
     def exchange(self, wire: Wire, tell: Callable[[str], None] | None = None) -> Exchange:
@@ -45,7 +44,7 @@ class Compressed:
         self.late = Late()
         self.dense = AllReduce(wire)
         self.largest = LargestOfBlock(wire, self.late, how.saved)
-        self.low = LowRank(wire, self.late, how.rank)
+        self.low = LowRank(wire, self.late, how.saved)
         self.steps = 0  # taken so far
         self.methods: list[Method] = []  # of the buckets; none as long as nothing was chosen
         self.timings: list[Timing] = []

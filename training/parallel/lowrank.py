@@ -21,42 +21,35 @@ from training.parallel.feedback import Late
 from training.parallel.reducer import Bucket, Sent
 from training.parallel.wire import Wire
 
-LEAST_SAVED = 0.5  # of a matrix's entries; what saves less, and every vector, is summed as it is
-
 
 class LowRank:
-    """PowerSGD as an exchange of buckets."""
+    """PowerSGD as an exchange of buckets. P and Q are all-reduced: any number of ranks saves the same share."""
 
-    def __init__(self, wire: Wire, late: Late, rank: int = 4) -> None:
-        self.wire, self.late, self.rank = wire, late, rank
+    def __init__(self, wire: Wire, late: Late, saved: float = 0.8) -> None:
+        self.wire, self.late, self.saved = wire, late, saved
         self.qs: dict[str, Tensor] = {}  # where the next step begins, by parameter name; the same on every rank
         self.pending: dict[str, Tensor] = {}
 
     def begin(self, bucket: Bucket, flat: Tensor) -> Sent:
         pieces = bucket.pieces(flat)
         self.late.add_to(bucket.names, pieces)
-        low = {
-            name: piece.view(len(piece), -1)
-            for name, piece in zip(bucket.names, pieces, strict=True)
-            if self.pays(piece)
-        }
-        whole = [piece for name, piece in zip(bucket.names, pieces, strict=True) if name not in low]
+        ranks = dict(zip(bucket.names, ranks_of([piece.shape for piece in pieces], self.saved), strict=True))
+        low, whole = {}, []
+        for name, piece in zip(bucket.names, pieces, strict=True):
+            if ranks[name]:
+                low[name] = piece.view(len(piece), -1)
+                self.start(name, low[name], ranks[name])
+            else:
+                whole.append(piece)
         return Halves(self, low, whole, flat)
 
-    def pays(self, matrix: Tensor) -> bool:
-        if matrix.ndim < 2:
-            return False
-        n, m = matrix.shape[0], matrix[0].numel()
-        return (n + m) * min(n, m, self.rank) < (1 - LEAST_SAVED) * n * m
-
-    def start(self, name: str, matrix: Tensor) -> Tensor:
-        """The Q [r, m] of a parameter, drawn from its name where there is none yet."""
+    def start(self, name: str, matrix: Tensor, rank: int) -> None:
+        """Draw the Q [r, m] of a parameter from its name where there is none yet."""
         if name not in self.qs:
             seed = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest()) >> 1
             drawn = torch.Generator().manual_seed(seed)
-            shape = min(*matrix.shape, self.rank), matrix.shape[1]
-            self.qs[name] = torch.randn(shape, generator=drawn, dtype=torch.float64).to(matrix.dtype)
-        return self.qs[name]
+            q = torch.randn(rank, matrix.shape[1], generator=drawn, dtype=torch.float64)
+            self.qs[name] = q.to(matrix.dtype)
 
     def settle(self, updated: bool) -> None:
         if updated:
@@ -76,7 +69,7 @@ class Halves:
     def __init__(self, owner: LowRank, low: Mapping[str, Tensor], whole: Sequence[Tensor], flat: Tensor) -> None:
         """`low`, `whole`: views into `flat`, which becomes the sum."""
         self.owner, self.low, self.whole, self.flat = owner, low, whole, flat
-        self.ps = [matrix @ owner.start(name, matrix).T for name, matrix in low.items()]
+        self.ps = [matrix @ owner.qs[name].T for name, matrix in low.items()]
         self.send([*self.ps, *whole])
 
     def send(self, parts: Sequence[Tensor]) -> None:
@@ -106,6 +99,19 @@ class Halves:
                 self.owner.pending[name] = q / ranks
                 torch.mm(p, q, out=matrix)
         return self.flat
+
+
+def ranks_of(shapes: Sequence[torch.Size], saved: float) -> list[int]:
+    """The rank of each of a bucket's matrices that together save this share of its numbers; 0: it is summed whole, as
+    every vector is, and what is too small to be worth a rank."""
+    numel = [shape.numel() for shape in shapes]
+    narrow = [(shape[0], count // shape[0]) if len(shape) > 1 else (1, count) for shape, count in zip(shapes, numel)]
+    fits = [(1 - saved) * n * m >= n + m for n, m in narrow]
+    low = sum(count for count, fit in zip(numel, fits, strict=True) if fit)
+    share = max(0.0, (1 - saved) * sum(numel) - (sum(numel) - low)) / low if low else 0.0
+    return [
+        max(1, min(n, m, int(share * n * m / (n + m)))) if fit else 0 for (n, m), fit in zip(narrow, fits, strict=True)
+    ]
 
 
 def orthonormal(p: Tensor) -> Tensor:

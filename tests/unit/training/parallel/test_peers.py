@@ -46,7 +46,9 @@ def train(rank: int, ranks: int, how: Compress, together: bool) -> dict[str, Any
 
 
 @pytest.mark.parametrize(
-    "how", [Compress("top-k", dense_steps=2), Compress("power-sgd", rank=2, dense_steps=2)], ids=["top-k", "power-sgd"]
+    "how",
+    [Compress("top-k", dense_steps=2), Compress("power-sgd", saved=0.8, dense_steps=2)],
+    ids=["top-k", "power-sgd"],
 )
 def test_peers_learn_as_ranks_do(how: Compress, tmp_path: Path) -> None:
     real = worlds.run(4, tmp_path, train, 4, how, False)[0]

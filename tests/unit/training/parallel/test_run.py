@@ -56,7 +56,7 @@ def shard(seed: int = 0) -> TokenShard:
 
 HOW = {
     "top-k": Compress("top-k", saved=0.8, dense_steps=2),
-    "power-sgd": Compress("power-sgd", rank=2, dense_steps=2),
+    "power-sgd": Compress("power-sgd", saved=0.8, dense_steps=2),
     "auto": Compress("auto", dense_steps=2),
 }
 
