@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from data.errors import DaymillError
 from data.tokens import VALID, learned_from, load_tokenizer, read_tokens
@@ -21,6 +21,7 @@ from training.curves import open_curves
 from training.loader import PackedLoader, TokenBatch
 from training.model import Transformer
 from training.numerics import computed_in, write_record
+from training.parallel.compress import Compress
 from training.parallel.launch import launch
 from training.parallel.layout import Layout
 from training.parallel.orders import SCHEDULES
@@ -36,6 +37,14 @@ CHECKPOINT = Path("artifacts/pretrain/checkpoint")
 CURVES = Path("artifacts/pretrain/curves")
 
 
+class Compression(Params):
+    """How data ranks compress their gradients."""
+
+    method: Literal["off", "auto", "top-k", "power-sgd"]
+    saved: float = Field(gt=0, lt=1, description="Share of a dense ring all-reduce's bytes, sent and received alike.")
+    dense: float = Field(ge=0, lt=1, description="Share of the steps that send all gradients before compression.")
+
+
 class Parallel(Params):
     """Ranks of one run; 1 x 1 x 1 trains in this process."""
 
@@ -44,13 +53,22 @@ class Parallel(Params):
     pipeline: int = Field(ge=1, description="Ranks that have different blocks.")
     schedule: Literal["auto", "gpipe", "1f1b", "interleaved", "zero-bubble", "zero-bubble-v"]
     shard: bool = Field(description="Data ranks share parameters and moments (FSDP2) instead of holding replicas.")
-    compress: float = Field(ge=0, lt=1, description="Share of the gradients' bytes that data ranks save.")
+    compress: Compression
     rebalance: float = Field(ge=0, description="Times the mean that the busiest pipeline stage may take; 0: any.")
     restarts: int = Field(ge=0, description="Times that the ranks are started again when one dies.")
 
     @property
     def ranks(self) -> int:
         return self.data * self.tensor * self.pipeline
+
+    @model_validator(mode="after")
+    def compress_what_is_whole(self) -> Parallel:
+        if self.compress.method != "off" and (self.data == 1 or self.tensor * self.pipeline > 1 or self.shard):
+            raise ValueError(
+                f"compress.method is {self.compress.method}, which is for data ranks alone: data of 2 or more, "
+                "tensor: 1, pipeline: 1, shard: false"
+            )
+        return self
 
 
 class Dsrelu(Params):
@@ -201,8 +219,7 @@ def over_ranks(
             model=model.config.to_json(),
             config=asdict(config),
             layout=asdict(layout),
-            compress=parallel.compress,
-            warmup=config.warmup_steps,
+            compress=asdict(compress_of(parallel.compress, config.steps)),
             rebalance=parallel.rebalance,
         )
         job.save(path)
@@ -213,6 +230,8 @@ def over_ranks(
             curves.log(told["step"], told["values"])
         elif "tokens" in told:
             bar.advance(told["tokens"] - bar.done, told["note"])
+        elif "traffic" in told:
+            print(f"pretrain: {traffic_line(told['traffic'])}", flush=True)
         elif line.strip():
             say(line)
 
@@ -223,6 +242,16 @@ def over_ranks(
     tensors, meta = saved
     model.load_state_dict(part(tensors, "model"))
     return Progressed(**meta)
+
+
+def compress_of(asked: Compression, steps: int) -> Compress:
+    return Compress(asked.method, asked.saved, dense_steps=round(asked.dense * steps))
+
+
+def traffic_line(traffic: dict[str, float]) -> str:
+    """What the first rank's gradients took since the ranks were started last."""
+    sent, received = traffic["sent"] / 1e6, traffic["received"] / 1e6
+    return f"gradients: {sent:,.1f} MB sent and {received:,.1f} MB received a rank, waited {traffic['waited']:,.1f} s"
 
 
 def layout_of(model: Transformer, config: PretrainConfig, parallel: Parallel) -> Layout:

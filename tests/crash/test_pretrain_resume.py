@@ -41,8 +41,9 @@ pretrain:
   replay: null
   attention: auto
   save_every_s: 0.2
-  parallel: {data: 1, tensor: 1, pipeline: 1, schedule: auto, shard: false, compress: 0.0, rebalance: 0,
-    restarts: 0}
+  parallel:
+    {data: 1, tensor: 1, pipeline: 1, schedule: auto, shard: false, restarts: 0, rebalance: 0,
+     compress: {method: off, saved: 0.8, dense: 0.1}}
   seed: 0
 """
 PIPELINE = """

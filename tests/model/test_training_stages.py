@@ -40,8 +40,8 @@ PRETRAIN: dict[str, Any] = {
     "save_every_s": 1, "seed": 0, "smoothing": 0.0, "activation": "swiglu", "kv_heads": None,
     "dsrelu": {"theta": 0.3, "learned": False, "ramp": 0.3, "skip": "none", "skip_share": 0.6},
     "parallel": {
-        "data": 1, "tensor": 1, "pipeline": 1, "schedule": "auto", "shard": False, "compress": 0.0,
-        "rebalance": 1.25, "restarts": 0,
+        "data": 1, "tensor": 1, "pipeline": 1, "schedule": "auto", "shard": False, "rebalance": 1.25, "restarts": 0,
+        "compress": {"method": "off", "saved": 0.8, "dense": 0.2},
     },
 }  # fmt: skip
 FINETUNE: dict[str, Any] = {
@@ -247,3 +247,27 @@ def test_pretraining_over_ranks_is_that_of_one_process(
     for name, tensor in whole.state_dict().items():
         assert torch.allclose(tensor, spread.state_dict()[name], atol=1e-4), name
     assert "zero-bubble" in capsys.readouterr().out, "the planner's table is shown"
+
+
+def test_compressed_ranks_tell_what_they_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_all(tmp_path, monkeypatch, ["ham", "spam"], epochs=0.1)
+    compress = PRETRAIN["parallel"]["compress"] | {"method": "top-k"}
+    ranks = PRETRAIN["parallel"] | {"data": 2, "compress": compress}
+    told = pretrain(Pretrain(**PRETRAIN | {"parallel": ranks}), context("ranks", "artifacts/pretrain")).metrics
+    model, _ = load_checkpoint(Path("artifacts/pretrain/checkpoint"))
+    one_step = 4 * sum(p.numel() for p in model.parameters()) / 1e6  # MB; a ring of two sends that much
+    dense_steps = round(0.2 * told["steps"])
+    line = next(line for line in capsys.readouterr().out.splitlines() if "MB sent" in line)
+    sent, received = [float(word.replace(",", "")) for word in line.split() if word[0].isdigit()][:2]
+    assert sent == received
+    assert dense_steps * one_step < sent <= (dense_steps + 0.2 * (told["steps"] - dense_steps)) * one_step + 0.1
+
+
+@pytest.mark.parametrize("more", [{"data": 1}, {"tensor": 2}, {"pipeline": 2}, {"shard": True}])
+def test_compression_is_for_whole_replicas(more: dict[str, Any]) -> None:
+    compress = PRETRAIN["parallel"]["compress"] | {"method": "auto"}
+    Pretrain(**PRETRAIN | {"parallel": PRETRAIN["parallel"] | {"data": 2, "compress": compress}})
+    with pytest.raises(ValueError, match=r"compress\.method is auto, which is for data ranks alone"):
+        Pretrain(**PRETRAIN | {"parallel": PRETRAIN["parallel"] | {"data": 2, "compress": compress} | more})

@@ -23,8 +23,9 @@ from training.loader import TokenBatch, share
 from training.model import Transformer
 from training.parallel.orders import Schedule
 from training.parallel.pipeline import TIED, Pipeline
-from training.parallel.reducer import BUCKET_BYTES, AllReduce, Exchange, Reducer
+from training.parallel.reducer import AllReduce, Exchange, Reducer
 from training.parallel.tensor import Piece, split_tensors
+from training.parallel.wire import GroupWire, Wire
 from training.precision import Precision
 from training.world import accumulate_here
 
@@ -72,8 +73,8 @@ class Mesh:
         model: nn.Module,
         layout: Layout,
         tokens: int,
-        exchange: Callable[[dist.ProcessGroup], Exchange] = AllReduce,
-        bucket_bytes: int = BUCKET_BYTES,
+        exchange: Callable[[Wire], Exchange] = AllReduce,
+        bucket_bytes: int | None = None,
     ) -> None:
         """`tokens` are the tokens of a row, for layouts with a pipeline. A model that is no Transformer can only be
         replicated. Raises DaymillError where the model does not fit the layout."""
@@ -104,7 +105,7 @@ class Mesh:
             self.named = list(model.named_parameters())
         self.reducer = None
         if layout.data > 1 and not self.sharded:
-            self.reducer = Reducer(self.named, exchange(self.replicas), bucket_bytes)
+            self.reducer = Reducer(self.named, exchange(GroupWire(self.replicas)), bucket_bytes)
         if exchange is not AllReduce and (self.reducer is None or layout.tensor * layout.pipeline > 1):
             raise DaymillError("compressed gradients are for layouts of data ranks alone, with shard: false")
         self.ends = self.end_ranks()
@@ -128,6 +129,8 @@ class Mesh:
         return [float(value) for value in summed]
 
     def accumulate(self, micro_batches: Sequence[Any], loss_sum: Callable[[Any], Tensor], total: float) -> float:
+        if self.reducer is not None:
+            self.reducer.begin_step()
         if self.pipeline is None:
             if isinstance(self.model, FSDPModule):
                 self.model.set_requires_gradient_sync(len(micro_batches) < 2)
@@ -192,7 +195,7 @@ class Mesh:
 
     def settle(self, updated: bool) -> None:
         if self.reducer is not None:
-            self.reducer.exchange.settle(updated)
+            self.reducer.settle(updated)
 
     def rescale(self, factor: float) -> None:
         if self.reducer is not None:

@@ -14,13 +14,13 @@ from torch import Tensor
 from data.errors import DaymillError
 from training.loader import TokenBatch, share
 from training.model import Transformer
-from training.parallel.blockwise import LargestOfBlock
 from training.parallel.layout import Layout, Mesh
 from training.parallel.rebalance import STEPS, Split, reference_seconds, resplit
 from training.parallel.reducer import AllReduce, Exchange
 from training.parallel.whole import restore_part, whole_tensors
+from training.parallel.wire import Wire
 from training.precision import Choice, Precision
-from training.pretrain import Ranks, token_loss_sum
+from training.pretrain import token_loss_sum
 from training.state import part
 from training.world import World, seed_of
 
@@ -37,12 +37,12 @@ def spread_over(
     layout: Layout,
     tokens: int,
     micro_batches: int,
-    exchange: Callable[[dist.ProcessGroup], Exchange] = AllReduce,
+    exchange: Callable[[Wire], Exchange] = AllReduce,
     rebalance: Rebalance | None = None,
-) -> Callable[[Transformer, Choice], Ranks]:
+) -> Callable[[Transformer, Choice], ManyRanks]:
     """For training.pretrain.pretrain: makes of a whole model this rank's part."""
 
-    def spread(model: Transformer, choice: Choice) -> Ranks:
+    def spread(model: Transformer, choice: Choice) -> ManyRanks:
         return ManyRanks(model, layout, tokens, micro_batches, choice, exchange, rebalance)
 
     return spread
@@ -81,7 +81,7 @@ class ManyRanks:
         tokens: int,
         micro_batches: int,
         choice: Choice,
-        exchange: Callable[[dist.ProcessGroup], Exchange],
+        exchange: Callable[[Wire], Exchange],
         rebalance: Rebalance | None = None,
     ) -> None:
         check_precision_of(layout, choice.precision)
@@ -144,11 +144,10 @@ class ManyRanks:
 
     def memories(self) -> dict[str, Tensor]:
         """What each data rank's compression remembers, on the first rank as `rank<n>/<name>`."""
-        exchange = self.mesh.reducer.exchange if self.mesh.reducer is not None else None
-        if not isinstance(exchange, LargestOfBlock):
+        if self.mesh.reducer is None:
             return {}
         found: dict[str, Tensor] = {}
-        for name, tensor in exchange.tensors(self.mesh.named).items():
+        for name, tensor in self.mesh.reducer.exchange.tensors(self.mesh.named).items():
             every = [torch.empty_like(tensor) for _ in range(self.mesh.ranks)]
             dist.all_gather(every, tensor.contiguous(), group=self.mesh.replicas)
             found |= {f"rank{rank}/{name}": each for rank, each in enumerate(every)}
@@ -156,7 +155,6 @@ class ManyRanks:
 
     def restore(self, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
         restore_part(self.mesh, optimizer, tensors)
-        exchange = self.mesh.reducer.exchange if self.mesh.reducer is not None else None
-        if isinstance(exchange, LargestOfBlock):
+        if self.mesh.reducer is not None:
             before = len({key.partition("/")[0] for key in tensors if key.startswith("rank")})
-            exchange.load([part(tensors, f"rank{rank}") for rank in range(before)])
+            self.mesh.reducer.exchange.load([part(tensors, f"rank{rank}") for rank in range(before)])

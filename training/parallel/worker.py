@@ -20,12 +20,13 @@ import torch.distributed as dist
 from data.tokens import VALID, learned_from, read_tokens
 from training.config import ModelConfig
 from training.model import Transformer
-from training.parallel.blockwise import LargestOfBlock
+from training.parallel.compress import Compress
 from training.parallel.launch import joined
 from training.parallel.layout import Layout
 from training.parallel.rebalance import Split
 from training.parallel.reducer import AllReduce
-from training.parallel.run import Rebalance, spread_over
+from training.parallel.run import ManyRanks, Rebalance, spread_over
+from training.precision import Choice
 from training.pretrain import PretrainConfig, pretrain
 
 
@@ -38,8 +39,7 @@ class Job:
     model: dict[str, Any]  # ModelConfig.to_json
     config: dict[str, Any]  # PretrainConfig
     layout: dict[str, Any]  # Layout
-    compress: float = 0.0  # share of the bytes of gradients that is saved; 0: all are sent
-    warmup: int = 0  # steps that send all gradients before compression begins
+    compress: dict[str, Any] = field(default_factory=dict)  # Compress
     rebalance: float = 0.0  # times the mean that the busiest pipeline stage may take before blocks move; 0: any
 
     def save(self, path: Path) -> None:
@@ -66,13 +66,14 @@ class Teller:
         self.told += count
         self.say({"tokens": self.told, "note": note})
 
+    def tell(self, line: str) -> None:
+        """Something for whoever watches."""
+        if self.first:
+            print(line, flush=True)
+
     def say(self, line: Mapping[str, Any]) -> None:
         if self.first:
             print(json.dumps(line), flush=True)
-
-
-def tell(line: str) -> None:
-    print(line, flush=True)
 
 
 def main() -> None:
@@ -100,9 +101,15 @@ def go(path: Path, turn: int) -> bool:
         model = Transformer(ModelConfig.from_json(job.model))
         folder = Path(job.tokens)
         train, valid = (read_tokens(folder, name) for name in (learned_from(folder), VALID))
-        exchange = partial(LargestOfBlock, saved=job.compress, warmup=job.warmup) if job.compress else AllReduce
+        compress = Compress(**job.compress)
+        exchange = AllReduce if compress.method == "off" else partial(compress.exchange, tell=teller.tell)
         rebalance = Rebalance(job.rebalance, on_split) if job.rebalance else None
-        spread = spread_over(layout, config.length, config.accumulate, exchange, rebalance)
+        made: list[ManyRanks] = []
+
+        def spread(model: Transformer, choice: Choice) -> ManyRanks:
+            made.append(spread_over(layout, config.length, config.accumulate, exchange, rebalance)(model, choice))
+            return made[0]
+
         done = pretrain(
             model,
             train,
@@ -112,8 +119,11 @@ def go(path: Path, turn: int) -> bool:
             progress=teller,
             curves=teller,
             spread=spread,
-            note=tell,
+            note=teller.tell,
         )
+        reducer = made[0].mesh.reducer
+        if reducer is not None:
+            teller.say({"traffic": asdict(reducer.exchange.traffic)})
         return done.step >= config.steps
 
 
