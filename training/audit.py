@@ -210,6 +210,7 @@ def tiny_run(subject: Subject) -> PretrainConfig:
         evaluations=1,
         valid_tokens=subject.length,
         save_every_s=0.0,
+        save_share=0.0,
         bf16=bool(subject.config.bf16),
         attention=subject.config.attention or KERNELS[0],
     )

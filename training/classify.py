@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from data.batching import budget_batches
 from data.errors import DaymillError
 from data.tokens import pad
+from training.device import device_of, moved
 from training.losses import label_loss_sum, soft_loss_sum
 from training.memory import keep_freed_memory
 from training.metrics import best_threshold, confusion, headline
@@ -149,7 +150,8 @@ class Job:
         self.steps = config.steps if config.steps is not None else max(1, round(config.epochs * self.per_epoch))
         self.every = max(1, min(self.steps, round(self.per_epoch / config.evaluations)))
         self.trainer = Trainer(model, make_adamw(model, config.weight_decay), config.clip)
-        self.class_weights = balanced_weights(train) if config.balance else None
+        self.device = device_of(model)
+        self.class_weights = balanced_weights(train).to(self.device) if config.balance else None
         self.history = History()
         self.average: dict[str, Tensor] = {}
         self.best: dict[str, Tensor] = {}
@@ -228,11 +230,11 @@ class Job:
     def batch(self, index: NDArray[np.int64]) -> RowBatch:
         ids, mask = pad([self.train.tokens[i] for i in index])
         return RowBatch(
-            torch.from_numpy(ids),
-            torch.from_numpy(mask),
-            torch.from_numpy(self.train.labels[index]),
-            None if self.soft is None else self.soft[torch.from_numpy(index)],
-            None if self.train.weights is None else torch.from_numpy(self.train.weights[index]),
+            moved(torch.from_numpy(ids), self.device),
+            moved(torch.from_numpy(mask), self.device),
+            moved(torch.from_numpy(self.train.labels[index]), self.device),
+            None if self.soft is None else moved(self.soft[torch.from_numpy(index)], self.device),
+            None if self.train.weights is None else moved(torch.from_numpy(self.train.weights[index]), self.device),
         )
 
     def loss_sum(self, batch: RowBatch) -> Tensor:
@@ -343,7 +345,8 @@ class Job:
         restore_training(self.model, self.trainer.optimizer, tensors)
         average = part(tensors, "average")
         # In the order of the parameters, which the update of the average walks along.
-        self.average = {name: average[name] for name, _ in self.model.named_parameters() if name in average}
+        named = self.model.named_parameters()
+        self.average = {name: average[name].to(self.device) for name, _ in named if name in average}
         self.best = part(tensors, "best")
         self.history, self.best_loss = History(**meta["history"]), meta["best_loss"]
 

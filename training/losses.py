@@ -62,7 +62,7 @@ def next_token_loss_sum(hidden: Tensor, weight_VD: Tensor, targets: Tensor) -> T
     """
     flat_hidden, flat_targets = real_places(hidden, targets)
     # Autocast is off inside: the function chooses its own dtypes.
-    with torch.autocast("cpu", enabled=False):
+    with torch.autocast(hidden.device.type, enabled=False):
         return LinearCrossEntropy.apply(flat_hidden, weight_VD, flat_targets, torch.is_grad_enabled())
 
 

@@ -15,14 +15,21 @@ from torch import Tensor
 from data.batching import pack_documents
 from data.errors import DaymillError
 from data.tokens import TokenShard
+from training.clock import DATA, TELEMETRY, VALIDATION
+from training.device import compile_blocks, device_of
+from training.flops import pretraining_flops
+from training.layers import OneRank, View
 from training.loader import PackedLoader, TokenBatch, batch_of
 from training.memory import keep_freed_memory
 from training.model import Transformer
 from training.optim import make_adamw
+from training.peak import Peak, peak_of
 from training.precision import Choice, Kernel, autocast, choose
 from training.schedule import learning_rate
+from training.spacing import Spacing
 from training.state import load_state, restore_training, save_state, training_tensors
 from training.step import Trainer
+from training.telemetry import Telemetry
 from training.world import Alone, World
 
 PROBE_ROWS = 2
@@ -45,8 +52,11 @@ class PretrainConfig:
     evaluations: int = 4  # validations on the way, the last one at the end
     valid_tokens: int = 50_000  # token places of a validation; 0: all
     save_every_s: float = 15.0
+    save_share: float = 0.02  # of the wall time that checkpoints may take; 0: no limit
     bf16: bool | None = None  # None: measure
     attention: Kernel | None = None  # None: measure
+    compile: bool = False  # blocks, on a GPU
+    look_every: int = 0  # steps between close looks of telemetry; 0: none
 
     @property
     def steps(self) -> int:
@@ -68,6 +78,8 @@ class Progressed:
     position: dict[str, int] = field(default_factory=lambda: {"epoch": 0, "row": 0})
     choice: dict[str, Any] = field(default_factory=dict)
     points: list[tuple[int, dict[str, float]]] = field(default_factory=list)
+    spent: dict[str, float] = field(default_factory=dict)  # seconds by part (training.telemetry)
+    peak: dict[str, Any] = field(default_factory=dict)  # training.peak.Peak, where telemetry is on
 
     @property
     def tokens_per_s(self) -> float:
@@ -94,6 +106,11 @@ class Ranks(Protocol):
     @property
     def first(self) -> bool:
         """Whether this rank tells and saves."""
+        ...
+
+    @property
+    def view(self) -> View:
+        """The ranks as telemetry sees them."""
         ...
 
     def choice(self, mine: Choice) -> Choice:
@@ -132,6 +149,7 @@ class OneProcess:
     def __init__(self, model: Transformer) -> None:
         self.model = model
         self.world: World = Alone()
+        self.view: View = OneRank()
 
     def choice(self, mine: Choice) -> Choice:
         return mine
@@ -172,7 +190,8 @@ def pretrain(
     """
     keep_freed_memory()
     torch.manual_seed(config.seed)
-    loader = PackedLoader(train, config.length, config.rows, config.seed)
+    device = device_of(model)
+    loader = PackedLoader(train, config.length, config.rows, config.seed, device)
     done = Progressed()
     saved = load_state(state)
     if saved is not None:
@@ -181,14 +200,21 @@ def pretrain(
         loader.seek(done.position)
         choice = Choice(**done.choice)
     else:
-        choice = probe(model, batch_of(loader.packed, 0, PROBE_ROWS), config)
+        choice = probe(model, batch_of(loader.packed, 0, PROBE_ROWS, device), config)
     ranks = spread(model, choice) if spread is not None else OneProcess(model)
     choice = ranks.choice(choice)
     done.choice = asdict(choice)
+    if config.look_every and not done.peak:
+        done.peak = asdict(peak_of(device, "bf16" if choice.bf16 else "fp32"))
     trainer = Trainer(model, make_adamw(model, config.weight_decay), config.clip, ranks.world)
     if saved is not None:
         ranks.restore(trainer.optimizer, tensors)
     model.set_attention(choice.attention)
+    if config.compile:
+        compile_blocks(model.blocks, device)
+    flops, peak = pretraining_flops(model.config, config.length), Peak(**done.peak) if done.peak else None
+    telemetry = Telemetry(config.look_every, trainer, ranks.view, flops, peak, done.spent, config.compile)
+    spacing = Spacing(config.save_every_s, config.save_share, telemetry.clock)
     if progress is not None and done.tokens:
         progress.advance(done.tokens)
     if curves is not None:
@@ -199,33 +225,38 @@ def pretrain(
         return token_loss_sum(model, batch, choice.bf16)
 
     model.train()
-    last_save = time.monotonic()
     evaluate_at = {round(config.steps * (i + 1) / config.evaluations) for i in range(config.evaluations)}
     while done.step < config.steps:
         if on_step is not None:
             on_step(done.step)
         start = time.perf_counter()
-        batches = ranks.share([loader.next() for _ in range(config.accumulate)], config.seed, done.step)
+        with telemetry.part(DATA):
+            batches = ranks.share([loader.next() for _ in range(config.accumulate)], config.seed, done.step)
         rate = learning_rate(done.step, config.steps, config.lr, round(config.warmup * config.steps), config.floor)
-        report = trainer.step(batches, loss_sum, lambda batch: batch.tokens, rate)
+        with telemetry.step(done.step + 1):
+            report = trainer.step(batches, loss_sum, lambda batch: batch.tokens, rate)
         done.step += 1
         done.tokens += int(report.weight)
         done.seconds += time.perf_counter() - start
         done.position = loader.position()
         values = {"train/loss": report.loss, "train/grad_norm": report.grad_norm, "train/lr": rate}
         if done.step in evaluate_at:
-            values["valid/loss"] = validation_loss(model, valid, config, choice.bf16, ranks)
+            with telemetry.part(VALIDATION):
+                values["valid/loss"] = validation_loss(model, valid, config, choice.bf16, ranks)
         values["train/tokens_per_s"] = done.tokens_per_s
+        values |= telemetry.after_step(done.step, report)
         done.points.append((done.step, values))
         if curves is not None:
-            curves.log(done.step, values)
+            with telemetry.part(TELEMETRY):
+                curves.log(done.step, values)
         if progress is not None:
             progress.advance(int(report.weight), f"loss {report.loss:.3f}")
-        if ranks.agreed(time.monotonic() - last_save >= config.save_every_s or done.step == config.steps):
-            tensors = ranks.tensors(trainer.optimizer)
-            if ranks.first:
-                save_state(state, tensors, asdict(done))
-            last_save = time.monotonic()
+        if ranks.agreed(spacing.due() or done.step == config.steps):
+            with spacing.saving():
+                tensors = ranks.tensors(trainer.optimizer)
+                if ranks.first:
+                    save_state(state, tensors, asdict(done))
+    telemetry.clock.tick()
     model.eval()
     return done
 
@@ -255,7 +286,8 @@ def validation_loss(
     ranks = ranks or OneProcess(model)
     packed = pack_documents(shard, config.length, seed=config.seed)
     rows = len(packed) if not config.valid_tokens else min(len(packed), -(-config.valid_tokens // config.length))
-    batches = [batch_of(packed, start, min(rows, start + config.rows)) for start in range(0, rows, config.rows)]
+    starts, device = range(0, rows, config.rows), device_of(model)
+    batches = [batch_of(packed, start, min(rows, start + config.rows), device) for start in starts]
     was_training = model.training
     model.eval()
     total, tokens = 0.0, sum(batch.tokens for batch in batches)

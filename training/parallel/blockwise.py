@@ -65,7 +65,7 @@ class LargestOfBlock:
         for name, parameter, piece in zip(bucket.names, bucket.parameters, rest.split(sizes), strict=True):
             self.pending[name] = piece.view_as(parameter)
         packed = torch.cat([values.contiguous().view(torch.uint8), places])
-        gathered = torch.empty(self.ranks * packed.numel(), dtype=torch.uint8)
+        gathered = torch.empty(self.ranks * packed.numel(), dtype=torch.uint8, device=packed.device)
         moved = (self.ranks - 1) * packed.numel()
         traffic.sent += moved
         traffic.received += moved
@@ -118,7 +118,7 @@ class Gathering:
         if self.work is not None:
             self.work.wait()
         blocks = ceil(self.numel / self.block)
-        summed = torch.zeros(blocks, self.block, dtype=self.dtype)
+        summed = torch.zeros(blocks, self.block, dtype=self.dtype, device=self.gathered.device)
         split = blocks * summed.element_size()
         for part in self.gathered.view(self.ranks, -1):  # in the order of ranks: the same sums on each
             values = part[:split].clone().view(self.dtype)

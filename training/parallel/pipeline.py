@@ -18,6 +18,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed import pipelining
 
+from training.clock import waiting
+from training.device import device_of
 from training.loader import TokenBatch
 from training.model import Transformer
 from training.parallel.orders import Schedule, check, stages_of_rank
@@ -56,7 +58,7 @@ class Stage(nn.Module):
     def forward(self, x: Tensor, docs: Tensor) -> Tensor:
         """Token ids [B, T] (first stage) or hidden states [B, S, D] to hidden states; `docs` [B, T] of packed rows."""
         whole = self.whole
-        positions = torch.arange(docs.shape[1])[None]
+        positions = torch.arange(docs.shape[1], device=docs.device)[None]
         if self.first:
             x = whole.embedded(x, positions)
         surroundings = whole.surroundings(docs, None, docs, positions, x.dtype)
@@ -120,7 +122,7 @@ class Pipeline:
             for index in stages_of_rank(schedule, self.ranks, self.a_rank, self.rank)
         }
         self.running: tuple[tuple[int, int], Any] | None = None
-        self.dtype = next(model.parameters()).dtype
+        self.dtype, self.device = next(model.parameters()).dtype, device_of(model)
         self.busy = Busy()
         self.leave_the_rest()
 
@@ -176,7 +178,9 @@ class Pipeline:
         given = (ids,) if self.has_first else ()
         more = {"target": targets, "losses": losses} if self.has_last else {}
         act = schedule.step if learn else schedule.eval
+        begun, computed = time.perf_counter(), self.busy.seconds
         act(*given, docs=docs, return_outputs=False, **more)
+        waiting.add(time.perf_counter() - begun - (self.busy.seconds - computed))
         return float(torch.stack(losses).double().sum()) * total if losses else 0.0
 
     def prepared(self, micro_batches: int, rows: int, tokens: int, total: float) -> Any:
@@ -186,13 +190,12 @@ class Pipeline:
             check(self.schedule, self.ranks, micro_batches, self.a_rank)
             width = self.model.config.width
             # what requires no gradient is sent none
-            between = torch.empty(rows, self.tokens_of_rank, width, dtype=self.dtype, requires_grad=True)
+            size = (rows, self.tokens_of_rank, width)
+            between = torch.empty(size, dtype=self.dtype, device=self.device, requires_grad=True)
             stages = []
             for index, stage in self.stages.items():
-                source = torch.empty(rows, tokens, dtype=torch.long) if stage.first else between
-                made = TimedStage(
-                    stage, index, self.count, torch.device("cpu"), (source,), (between,), group=self.group
-                )
+                source = torch.empty(rows, tokens, dtype=torch.long, device=self.device) if stage.first else between
+                made = TimedStage(stage, index, self.count, self.device, (source,), (between,), group=self.group)
                 made.busy = self.busy
                 stages.append(made)
             kind = CLASSES[self.schedule]

@@ -10,11 +10,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from training.layers import View
 from training.loader import TokenBatch, share
 from training.model import Transformer
 from training.parallel.blockwise import LargestOfBlock
 from training.parallel.layout import Layout, Mesh
 from training.parallel.reducer import AllReduce, Exchange
+from training.parallel.view import MeshView
 from training.parallel.whole import restore_part, whole_tensors
 from training.precision import KERNELS, Choice
 from training.pretrain import Ranks, token_loss_sum
@@ -48,6 +50,7 @@ class ManyRanks:
         self.model, self.micro_batches, self.bf16 = model, micro_batches, bf16
         self.mesh = Mesh(model, layout, tokens, exchange)
         self.world: World = self.mesh
+        self.view: View = MeshView(self.mesh)
 
     @property
     def first(self) -> bool:

@@ -71,16 +71,19 @@ class Teller:
 
 def main() -> None:
     job = Job.load(Path(sys.argv[1]))
-    with joined():
+    with joined() as device:
         config = PretrainConfig(**job.config)
         layout = Layout(**job.layout | {"sizes": tuple(job.layout["sizes"])})
         torch.manual_seed(config.seed)
-        model = Transformer(ModelConfig.from_json(job.model))
+        model = Transformer(ModelConfig.from_json(job.model)).to(device)
         train, valid = (read_tokens(Path(job.tokens), name) for name in ("train", "valid"))
         exchange = partial(LargestOfBlock, saved=job.compress, warmup=job.warmup) if job.compress else AllReduce
         spread = spread_over(layout, config.length, config.accumulate, exchange)
         teller = Teller(dist.get_rank() == 0)
-        pretrain(model, train, valid, config, state=Path(job.state), progress=teller, curves=teller, spread=spread)
+        done = pretrain(
+            model, train, valid, config, state=Path(job.state), progress=teller, curves=teller, spread=spread
+        )
+        teller.say({"spent": done.spent})  # the last save included, which its own file cannot tell
 
 
 if __name__ == "__main__":
