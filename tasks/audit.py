@@ -32,7 +32,9 @@ def run_audit(root: Path, on_check: Callable[[Check], None]) -> tuple[list[Check
     shape = ModelConfig.from_depth(
         params.depth, vocab, max_len=max(params.length, params.max_len), dropout=params.dropout
     )
-    given = params.model_dump(exclude={"depth", "max_len", "dropout", "bf16", "attention", "parallel"})
+    given = params.model_dump(
+        exclude={"depth", "max_len", "dropout", "bf16", "attention", "parallel", "compile", "telemetry"}
+    )
     config = PretrainConfig(
         **given,
         bf16=SWITCH[params.bf16],

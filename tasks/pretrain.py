@@ -16,10 +16,13 @@ from tasks.params import Params
 from tasks.progress import Progress
 from tasks.stage import Context, Result, run
 from training.checkpoint import Card, save_checkpoint
+from training.clock import breakdown
 from training.config import ModelConfig
-from training.curves import open_curves
+from training.curves import Wandb, open_curves
+from training.device import best_device
 from training.loader import TokenBatch
 from training.model import Transformer
+from training.page import page
 from training.parallel.launch import launch
 from training.parallel.layout import Layout
 from training.parallel.orders import SCHEDULES
@@ -31,6 +34,7 @@ from training.state import load_state, part
 TOKENS = Path("artifacts/tokenize")
 CHECKPOINT = Path("artifacts/pretrain/checkpoint")
 CURVES = Path("artifacts/pretrain/curves")
+PAGE = Path("artifacts/pretrain/training.html")
 SWITCH = {"auto": None, "on": True, "off": False}
 
 
@@ -50,6 +54,13 @@ class Parallel(Params):
         return self.data * self.tensor * self.pipeline
 
 
+class Look(Params):
+    """What a run tells of itself."""
+
+    every: int = Field(ge=0, description="Steps between close looks; 0 for none.")
+    wandb: Wandb = Field(description="W&B: off, offline (files beside the curves) or online.")
+
+
 class Pretrain(Params):
     depth: int = Field(ge=1, le=48, description="Blocks; width and heads follow from it.")
     tokens: int = Field(ge=0, description="Tokens to train on; 0 leaves random weights.")
@@ -66,6 +77,9 @@ class Pretrain(Params):
     bf16: Literal["auto", "on", "off"]
     attention: Literal["auto", "plain", "sdpa"]
     save_every_s: float = Field(ge=0)
+    save_share: float = Field(ge=0, lt=1, description="Share of the wall time that checkpoints may take; 0: any.")
+    compile: Literal["off", "on"]
+    telemetry: Look
     parallel: Parallel
     seed: int = Field(ge=0)
 
@@ -80,21 +94,28 @@ def main(params: Pretrain, ctx: Context) -> Result:
     )
     model = Transformer(shape)
     config = PretrainConfig(
-        **params.model_dump(exclude={"depth", "max_len", "dropout", "bf16", "attention", "parallel"}),
+        **params.model_dump(
+            exclude={"depth", "max_len", "dropout", "bf16", "attention", "parallel", "compile", "telemetry"}
+        ),
+        compile=params.compile == "on",
+        look_every=params.telemetry.every,
         bf16=SWITCH[params.bf16],
         attention=None if params.attention == "auto" else params.attention,
     )
     state = ctx.work / "pretrain.safetensors"
     with (
         ctx.out(CURVES) as folder,
-        open_curves(folder) as curves,
+        open_curves(folder, params.telemetry.wandb) as curves,
         ctx.progress(config.places, unit="tokens") as bar,
     ):
         if params.parallel.ranks == 1 or not params.tokens:
+            model.to(best_device())
             done = pretrain(model, train, valid, config, state=state, progress=bar, curves=curves)
         else:
             done = over_ranks(model, config, params.parallel, state, bar, curves)
     check_finite(model)
+    with ctx.out(PAGE) as path:
+        path.write_text(page("What pretraining did", done.points, done.spent, facts(done)), encoding="utf-8")
     with ctx.out(CHECKPOINT) as folder:
         save_checkpoint(folder, model, Card(model=shape, task="lm"), tokenizer_json)
     metrics = {
@@ -105,9 +126,26 @@ def main(params: Pretrain, ctx: Context) -> Result:
         "valid_loss": done.last("valid/loss"),
         "train_loss": done.last("train/loss"),
         "computed_in": done.choice,
+        "mfu": round(done.last("train/mfu"), 4),
+        "peak": done.peak,
+        "time": {part: round(share, 5) for part, share in breakdown(done.spent).items()},
     }
     key = "random weights" if not done.step else f"loss {metrics['valid_loss']:.3f}, {done.tokens_per_s:,.0f} tokens/s"
     return Result(len(train), 1, key, metrics)
+
+
+def facts(done: Progressed) -> dict[str, str]:
+    """The figures at the head of the run's page."""
+    found = {
+        "steps": f"{done.step:,}",
+        "tokens": f"{done.tokens:,}",
+        "validation loss": f"{done.last('valid/loss'):.3f}",
+        "tokens a second": f"{done.tokens_per_s:,.0f}",
+    }
+    if done.peak:
+        found["MFU at the last look"] = f"{done.last('train/mfu'):.1%}"
+        found[f"TFLOP/s at best ({done.peak['source']})"] = f"{done.peak['flops'] / 1e12:,.2f}"
+    return found
 
 
 def over_ranks(
@@ -131,10 +169,14 @@ def over_ranks(
         )
         job.save(path)
 
+    spent: dict[str, float] = {}
+
     def on_line(line: str) -> None:
         told = as_told(line)
         if "values" in told:
             curves.log(told["step"], told["values"])
+        elif "spent" in told:
+            spent.update(told["spent"])
         elif "tokens" in told:
             bar.advance(told["tokens"] - bar.done, told["note"])
         elif line.strip():
@@ -146,7 +188,7 @@ def over_ranks(
         raise DaymillError(f"{parallel.ranks} ranks ended without a state; see their lines above")
     tensors, meta = saved
     model.load_state_dict(part(tensors, "model"))
-    return Progressed(**meta)
+    return Progressed(**meta | {"spent": spent})
 
 
 def layout_of(model: Transformer, config: PretrainConfig, parallel: Parallel) -> Layout:

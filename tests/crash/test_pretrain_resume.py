@@ -38,6 +38,9 @@ pretrain:
   bf16: auto
   attention: auto
   save_every_s: 0.2
+  save_share: 0
+  compile: off
+  telemetry: {every: 20, wandb: off}
   parallel: {data: 1, tensor: 1, pipeline: 1, schedule: auto, shard: false, compress: 0.0, restarts: 0}
   seed: 0
 """
@@ -47,7 +50,7 @@ stages:
     cmd: exec python -m tasks.pretrain
     deps: [artifacts/tokenize]
     params: [pretrain]
-    outs: [artifacts/pretrain/checkpoint, artifacts/pretrain/curves]
+    outs: [artifacts/pretrain/checkpoint, artifacts/pretrain/curves, artifacts/pretrain/training.html]
 """
 
 

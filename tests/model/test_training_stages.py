@@ -33,7 +33,7 @@ TOKENIZE = {"vocab_size": 300, "max_chars": 200, "tail": 0.5, "max_token_length"
 PRETRAIN: dict[str, Any] = {
     "depth": 1, "tokens": 4000, "length": 32, "max_len": 32, "rows": 4, "accumulate": 1, "lr": 2e-3, "warmup": 0.1,
     "floor": 0.05, "weight_decay": 0.1, "clip": 1.0, "dropout": 0.0, "bf16": "off", "attention": "plain",
-    "save_every_s": 1, "seed": 0,
+    "save_every_s": 1, "save_share": 0.02, "compile": "off", "telemetry": {"every": 5, "wandb": "off"}, "seed": 0,
     "parallel": {
         "data": 1, "tensor": 1, "pipeline": 1, "schedule": "auto", "shard": False, "compress": 0.0, "restarts": 0,
     },
