@@ -179,14 +179,21 @@ class Activations:
         return found
 
 
+def parameter_names(model: nn.Module) -> dict[int, str]:
+    """By id: taken before the first forward pass, since FSDP then puts others in their place."""
+    return {id(parameter): name for name, parameter in model.named_parameters()}
+
+
 @torch.no_grad()
-def parameter_values(trainer: Trainer, view: View, report: StepReport, blocks: int) -> dict[str, float]:
+def parameter_values(
+    trainer: Trainer, names: Mapping[int, str], view: View, report: StepReport, blocks: int
+) -> dict[str, float]:
     """Of each block, and of the rest, the gradient's norm before clipping and the update's norm over the weights'.
 
-    To be called after a step. The update is worked out of AdamW's state, so no copy of the weights is needed.
+    `names` are the optimizer's parameters by id (`parameter_names`). To be called after a step. The update is worked
+    out of AdamW's state, so no copy of the weights is needed.
     """
     squares_L3 = torch.zeros(blocks + 1, 3, dtype=torch.float64)
-    names = {id(parameter): name for name, parameter in trainer.model.named_parameters()}
     for group in trainer.optimizer.param_groups:
         for parameter in group["params"]:
             name = names[id(parameter)]

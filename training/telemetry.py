@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 from training.clock import COMMUNICATION, DATA, PARTS, STEP, TELEMETRY, Clock, breakdown, waiting
-from training.layers import Activations, View, parameter_values
+from training.layers import Activations, View, parameter_names, parameter_values
 from training.peak import Peak
 from training.step import StepReport, Trainer
 
@@ -44,6 +44,7 @@ class Telemetry:
         self.tokens = 0.0  # since then
         # A compiled block calls no hooks, so its activations are not seen.
         self.activations = None if compiled else Activations(trainer.model, view)
+        self.names = parameter_names(trainer.model)
         self.blocks = len(Activations(trainer.model, view).backbone.config.layers)
 
     def looks_at(self, step: int) -> bool:
@@ -83,7 +84,7 @@ class Telemetry:
         return next(self.trainer.model.parameters()).device
 
     def layers(self, report: StepReport) -> dict[str, float]:
-        found = parameter_values(self.trainer, self.view, report, self.blocks)
+        found = parameter_values(self.trainer, self.names, self.view, report, self.blocks)
         return found | (self.activations.values() if self.activations is not None else {})
 
     def scale(self) -> dict[str, float]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from training.config import LayerShape, ModelConfig
-from training.layers import Activations, OneRank, parameter_values
+from training.layers import Activations, OneRank, parameter_names, parameter_values
 from training.loader import TokenBatch
 from training.model import Classifier, Transformer
 from training.optim import make_adamw
@@ -127,7 +127,7 @@ def test_updates_and_gradients_are_those_of_the_step(clip: float) -> None:
     for _ in range(3):
         before = {name: p.detach().clone() for name, p in model.named_parameters()}
         report = trainer.step([batch()], lambda b: token_loss_sum(model, b, False), lambda b: b.tokens, 1e-2)
-        found = parameter_values(trainer, OneRank(), report, 2)
+        found = parameter_values(trainer, parameter_names(model), OneRank(), report, 2)
         squares: dict[str, float] = {}
         moved: dict[str, list[float]] = {}
         for name, p in model.named_parameters():
@@ -147,5 +147,5 @@ def test_a_skipped_step_updates_nothing() -> None:
     trainer = Trainer(model, make_adamw(model, 0.1), 1.0)
     report = trainer.step([batch()], lambda b: token_loss_sum(model, b, False) * float("nan"), lambda b: b.tokens, 1e-2)
     assert isinstance(report, StepReport) and not report.updated
-    found = parameter_values(trainer, OneRank(), report, 2)
+    found = parameter_values(trainer, parameter_names(model), OneRank(), report, 2)
     assert found["update_ratio/0"] == 0 and found["grad_norm/0"] != found["grad_norm/0"]
