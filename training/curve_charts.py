@@ -61,42 +61,43 @@ def lines(series: Mapping[str, Points]) -> str:
         parts.append(f'<path class="curve" stroke="{hue}" d="{path}"><title>{last}</title></path>')
     parts.append(f'<text x="0" y="{HEIGHT + 24}">step {low_x:,.0f}</text>')
     parts.append(f'<text x="{WIDTH}" y="{HEIGHT + 24}" text-anchor="end">{high_x:,.0f}</text>')
-    legend = keys(drawn) if len(drawn) > 1 else ""
+    legend = keys(dict(zip(drawn, HUES))) if len(drawn) > 1 else ""
     box = f'viewBox="-4 0 {WIDTH + 64} {HEIGHT + 30}"'
     return f'<svg class="lines" {box} role="img">{"".join(parts)}</svg>{legend}'
 
 
 def shares(parts: Mapping[str, float]) -> str:
-    """Shares of a whole as one bar with its legend."""
-    shown = {name: max(0.0, value) for name, value in parts.items() if value >= 5e-5}
+    """Shares of a whole as one bar with its legend; those of almost nothing are left out, colors stay."""
+    shown = [(name, value, hue) for hue, (name, value) in zip(HUES, parts.items()) if value >= 5e-5]
     bars = "".join(
         f'<span style="width:{100 * value:.3f}%;background:{hue}" title="{escape(name)} {value:.2%}"></span>'
-        for hue, (name, value) in zip(HUES, shown.items())
+        for name, value, hue in shown
     )
-    return f'<div class="stack">{bars}</div>' + keys(shown, lambda name: f"{name} {shown[name]:.1%}")
+    return f'<div class="stack">{bars}</div>' + keys({f"{name} {value:.1%}": hue for name, value, hue in shown})
 
 
-def keys(names: Mapping[str, object], text: object = None) -> str:
-    told = text if callable(text) else str
-    entries = (f'<span><i style="background:{hue}"></i>{escape(told(name))}</span>' for hue, name in zip(HUES, names))
+def keys(hues: Mapping[str, str]) -> str:
+    entries = (f'<span><i style="background:{hue}"></i>{escape(name)}</span>' for name, hue in hues.items())
     return f'<div class="legend">{"".join(entries)}</div>'
 
 
 def heat(rows: Mapping[str, Points], logarithmic: bool = False) -> str:
-    """A row a name, the first one lowest, darker where a value is larger; what is not finite is red."""
+    """A row a name, the first one lowest, stronger where a value is larger (from 0, or by its logarithm from the
+    smallest); what is not finite is red."""
     if not rows or not any(rows.values()):
         return ""
     columned = {name: columns(points) for name, points in rows.items()}
     every = [value for cells in columned.values() for _, value in cells if math.isfinite(value)]
     every = [value for value in every if not logarithmic or value > 0]
-    low, high = (min(every), max(every)) if every else (0.0, 1.0)
+    high = max(every, default=0.0)
+    low = min(every, default=0.0) if logarithmic else 0.0
 
     def depth(value: float) -> float:
+        if high <= low:
+            return 0.0
         if logarithmic:
-            value, floor, top = math.log(max(value, low)), math.log(low), math.log(high)
-        else:
-            floor, top = low, high
-        return (value - floor) / (top - floor) if top > floor else 0.5
+            return math.log(max(value, low) / low) / math.log(high / low)
+        return max(value, 0.0) / high
 
     count = max(len(cells) for cells in columned.values())
     wide = WIDTH / count
@@ -112,7 +113,7 @@ def heat(rows: Mapping[str, Points], logarithmic: bool = False) -> str:
                 f'<rect class="{kind}" {fill} x="{at * wide:.1f}" y="{y}" width="{wide + 0.1:.1f}" '
                 f'height="{CELL - 1}"><title>{told}</title></rect>'
             )
-    scale = f"light {short(low)}, dark {short(high)}" + (", logarithmic" if logarithmic else "")
+    scale = f"faint {short(low)}, strong {short(high)}" + (", logarithmic" if logarithmic else "")
     parts.append(f'<text x="0" y="{height + 14}">{escape(scale)}</text>')
     box = f'viewBox="-44 -2 {WIDTH + 48} {height + 20}"'
     return f'<svg class="map" {box} role="img">{"".join(parts)}</svg>'

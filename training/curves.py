@@ -91,6 +91,7 @@ class WandbSink:
             "symlink": False,  # the folder is moved, and DVC versions it
         }
         folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder / "wandb"
         self.run = wandb.init(project="daymill", dir=str(folder), mode=mode, settings=wandb.Settings(**quiet))
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
@@ -98,6 +99,9 @@ class WandbSink:
 
     def close(self) -> None:
         self.run.finish()
+        for path in self.folder.rglob("*"):  # its debug log lies in the user's cache
+            if path.is_symlink():
+                path.unlink()
 
 
 class AllCurves:

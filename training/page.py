@@ -150,5 +150,5 @@ def cell(statistic: str, value: float | None) -> str:
     bad = not math.isfinite(value)
     bad |= statistic == "ffn_dead" and value > MOST_DEAD
     bad |= statistic == "update_ratio" and not low <= value <= high
-    text = f"{value:.1%}" if statistic == "ffn_dead" else short(value)
+    text = f"{value:.1%}" if statistic == "ffn_dead" else short(value) if math.isfinite(value) else "not finite"
     return f'<span class="bad">{text}</span>' if bad else text

@@ -59,7 +59,7 @@ def peak_of(device: torch.device, precision: str) -> Peak:
             return Peak(known, f"data sheet of {name}, dense {kind}")
     dtype = DTYPES.get(precision, torch.bfloat16)
     flops = probe(device, dtype)
-    threads = f", {torch.get_num_threads()} threads" if device.type == "cpu" else ""
+    threads = f", threads: {torch.get_num_threads()}" if device.type == "cpu" else ""
     return Peak(flops, f"fastest square product measured, {str(dtype).removeprefix('torch.')}{threads}")
 
 
