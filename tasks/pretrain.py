@@ -15,10 +15,11 @@ from data.tokens import load_tokenizer, read_tokens
 from tasks.params import Params
 from tasks.progress import Progress
 from tasks.stage import Context, Result, run
+from tasks.telemetry import Look
 from training.checkpoint import Card, save_checkpoint
 from training.clock import breakdown
 from training.config import ModelConfig
-from training.curves import Wandb, open_curves
+from training.curves import open_curves
 from training.device import best_device
 from training.loader import TokenBatch
 from training.model import Transformer
@@ -52,13 +53,6 @@ class Parallel(Params):
     @property
     def ranks(self) -> int:
         return self.data * self.tensor * self.pipeline
-
-
-class Look(Params):
-    """What a run tells of itself."""
-
-    every: int = Field(ge=0, description="Steps between close looks; 0 for none.")
-    wandb: Wandb = Field(description="W&B: off, offline (files beside the curves) or online.")
 
 
 class Pretrain(Params):

@@ -20,18 +20,24 @@ from torch import Tensor, nn
 from data.batching import budget_batches
 from data.errors import DaymillError
 from data.tokens import pad
+from training.clock import DATA, TELEMETRY, VALIDATION
 from training.device import device_of, moved
+from training.flops import classifying_flops
+from training.layers import OneRank
 from training.losses import label_loss_sum, soft_loss_sum
 from training.memory import keep_freed_memory
 from training.metrics import best_threshold, confusion, headline
 from training.model import Classifier, mean_pool
 from training.optim import make_adamw
+from training.peak import Peak, peak_of
 from training.precision import Choice, Kernel, autocast, choose
 from training.predict import predict_logits
 from training.rows import Rows
 from training.schedule import learning_rate
+from training.spacing import Spacing
 from training.state import load_state, part, restore_training, save_state, training_tensors
 from training.step import Trainer
+from training.telemetry import Telemetry
 
 PROBE_ROWS = 4
 
@@ -66,6 +72,8 @@ class ClassifyConfig:
     bf16: bool | None = None  # None: measure
     attention: Kernel | None = None  # None: measure
     positive: int | None = None  # index of the label whose F1 is reported on the way
+    save_share: float = 0.02  # of the wall time that saving the state may take; 0: no limit
+    look_every: int = 0  # steps between close looks of telemetry; 0: none
     seed: int = 0
 
 
@@ -80,6 +88,9 @@ class History:
     best_step: int = 0
     choice: dict[str, Any] = field(default_factory=dict)  # training.precision.Choice
     stopped_early: bool = False
+    looks: list[tuple[int, dict[str, float]]] = field(default_factory=list)  # step and values (training.telemetry)
+    spent: dict[str, float] = field(default_factory=dict)  # seconds by part
+    peak: dict[str, Any] = field(default_factory=dict)  # training.peak.Peak, where telemetry is on
 
     @property
     def waiting(self) -> int:
@@ -114,15 +125,17 @@ def train_classifier(
     distill: Distill | None = None,
     on_step: Callable[[int, int], None] | None = None,
     on_eval: Callable[[dict[str, float]], None] | None = None,
+    on_look: Callable[[int, dict[str, float]], None] | None = None,
     progress: Bar | None = None,
     state: Path | None = None,
 ) -> History:
     """Train `model` in place; it ends in eval mode with the best weights on `valid` (without it: the last ones).
 
     `teacher` is a frozen classifier or its logits [N, C] for the train rows; `distill` says how to follow it.
-    `on_step(step, steps)` runs before each update. `state` names a file for exact resume after a kill, saved at
-    every evaluation. Rows without a label must be dropped before. A row's weight multiplies all of its losses; `valid`
-    is judged unweighted, a row a record. Raises DaymillError without rows, or where all weigh nothing.
+    `on_step(step, steps)` runs before each update; `on_look(step, values)` has what telemetry tells. `state` names a
+    file for exact resume after a kill, saved at evaluations. Rows without a label must be dropped before. A row's
+    weight multiplies all of its losses; `valid` is judged unweighted, a row a record. Raises DaymillError without rows,
+    or where all weigh nothing.
     """
     if not len(train):
         raise DaymillError("no labelled rows to train on")
@@ -131,7 +144,7 @@ def train_classifier(
     keep_freed_memory()
     torch.manual_seed(config.seed)
     job = Job(model, train, config, teacher, distill)
-    return job.run(valid, on_step, on_eval, progress, state)
+    return job.run(valid, on_step, on_eval, on_look, progress, state)
 
 
 class Job:
@@ -167,6 +180,7 @@ class Job:
         valid: Rows | None,
         on_step: Callable[[int, int], None] | None,
         on_eval: Callable[[dict[str, float]], None] | None,
+        on_look: Callable[[int, dict[str, float]], None] | None,
         progress: Bar | None,
         state: Path | None,
     ) -> History:
@@ -181,32 +195,54 @@ class Job:
         self.bf16 = choice.bf16
         self.model.backbone.set_attention(choice.attention)
         self.prepare_teacher()
+        telemetry = self.watched(choice)
+        spacing = Spacing(0.0, self.config.save_share, telemetry.clock)
+        if on_look is not None:
+            for step, values in self.history.looks:
+                on_look(step, values)
         self.model.train()
         if progress is not None and self.history.steps:
             progress.advance(self.history.steps * self.config.rows)
         while self.history.steps < self.steps and not self.history.stopped_early:
             if on_step is not None:
                 on_step(self.history.steps, self.steps)
-            loss = self.update()
+            seen = len(self.history.looks)
+            loss = self.update(telemetry)
+            if on_look is not None and len(self.history.looks) > seen:
+                with telemetry.part(TELEMETRY):
+                    on_look(*self.history.looks[-1])
             if progress is not None:
                 progress.advance(self.config.rows, f"loss {loss:.3f}, {self.history.tokens_per_s:,.0f} tokens/s")
             if self.history.steps % self.every == 0 or self.history.steps == self.steps:
                 if valid is not None:
-                    entry = self.evaluate(valid, loss)
+                    with telemetry.part(VALIDATION):
+                        entry = self.evaluate(valid, loss)
                     self.history.stopped_early = 0 < self.config.patience <= self.history.waiting
                     if on_eval is not None:
                         on_eval(entry)
-                if state is not None:
-                    self.save(state)
+                ended = self.history.stopped_early or self.history.steps == self.steps
+                if state is not None and (spacing.due() or ended):
+                    with spacing.saving():
+                        self.save(state)
+        telemetry.clock.tick()
         self.finish(valid)
         return self.history
 
-    def update(self) -> float:
+    def watched(self, choice: Choice) -> Telemetry:
+        every, known = self.config.look_every, self.history.peak
+        if every and not known:
+            known = self.history.peak = asdict(peak_of(self.device, "bf16" if choice.bf16 else "fp32"))
+        return Telemetry(every, self.trainer, OneRank(), Peak(**known) if known else None, self.history.spent)
+
+    def update(self, telemetry: Telemetry) -> float:
         """One step; returns its mean loss."""
         start = time.perf_counter()
         step, config = self.history.steps, self.config
         rate = learning_rate(step, self.steps, config.lr, round(config.warmup * self.steps), config.floor)
-        report = self.trainer.step(self.micro_batches(step), self.loss_sum, self.weight, rate)
+        with telemetry.part(DATA):
+            batches = self.micro_batches(step)
+        with telemetry.step(step + 1):
+            report = self.trainer.step(batches, self.loss_sum, self.weight, rate)
         if self.average and report.updated:
             # Early on the average follows quickly, so that it does not remember the first random weights.
             decay = min(config.average, (1 + step) / (10 + step))
@@ -214,7 +250,17 @@ class Job:
             torch._foreach_lerp_(list(self.average.values()), now, 1 - decay)
         self.history.steps += 1
         self.history.seconds += time.perf_counter() - start
+        values = telemetry.after_step(self.history.steps, report, self.flops(batches))
+        if values:
+            values |= {"train/loss": report.loss, "train/grad_norm": report.grad_norm, "train/lr": rate}
+            self.history.looks.append((self.history.steps, values))
         return report.loss
+
+    def flops(self, batches: list[RowBatch]) -> float:
+        if not self.config.look_every:
+            return 0.0
+        lengths = [length for batch in batches for length in batch.mask.sum(1).tolist()]
+        return sum(classifying_flops(self.model.backbone.config, length) for length in lengths)
 
     def micro_batches(self, step: int) -> list[RowBatch]:
         """The rows of a step, drawn without replacement within each epoch, bucketed by length."""
@@ -348,7 +394,8 @@ class Job:
         named = self.model.named_parameters()
         self.average = {name: average[name].to(self.device) for name, _ in named if name in average}
         self.best = part(tensors, "best")
-        self.history, self.best_loss = History(**meta["history"]), meta["best_loss"]
+        looks = [(step, values) for step, values in meta["history"]["looks"]]
+        self.history, self.best_loss = History(**meta["history"] | {"looks": looks}), meta["best_loss"]
 
 
 class Swapped:

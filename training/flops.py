@@ -31,6 +31,5 @@ def pretraining_flops(config: ModelConfig, tokens: int) -> int:
 
 
 def classifying_flops(config: ModelConfig, tokens: int) -> int:
-    """FLOPs of a forward and a backward pass for one token of a row of `tokens`; the head's one product a row is not
-    counted."""
-    return (1 + BACKWARD) * backbone_flops(config, tokens)
+    """FLOPs of a forward and a backward pass for a row of `tokens`; the head's one product is not counted."""
+    return (1 + BACKWARD) * backbone_flops(config, tokens) * tokens

@@ -24,7 +24,8 @@ FIGURES_STYLE = """
 """
 # caption, what it is, the curves by their name on the page
 CHARTS = (
-    ("Loss", "nats a token", {"train": "train/loss", "valid": "valid/loss"}),
+    ("Loss", "nats", {"train": "train/loss", "valid": "valid/loss"}),
+    ("F1", "validation", {"valid": "valid/f1"}),
     ("Learning rate", "", {"rate": "train/lr"}),
     ("Gradient norm", "before clipping", {"norm": "train/grad_norm"}),
     ("Tokens a second", "since the run's begin", {"tokens/s": "train/tokens_per_s"}),

@@ -212,8 +212,8 @@ def pretrain(
     model.set_attention(choice.attention)
     if config.compile:
         compile_blocks(model.blocks, device)
-    flops, peak = pretraining_flops(model.config, config.length), Peak(**done.peak) if done.peak else None
-    telemetry = Telemetry(config.look_every, trainer, ranks.view, flops, peak, done.spent, config.compile)
+    of_token, peak = pretraining_flops(model.config, config.length), Peak(**done.peak) if done.peak else None
+    telemetry = Telemetry(config.look_every, trainer, ranks.view, peak, done.spent, config.compile)
     spacing = Spacing(config.save_every_s, config.save_share, telemetry.clock)
     if progress is not None and done.tokens:
         progress.advance(done.tokens)
@@ -244,7 +244,7 @@ def pretrain(
             with telemetry.part(VALIDATION):
                 values["valid/loss"] = validation_loss(model, valid, config, choice.bf16, ranks)
         values["train/tokens_per_s"] = done.tokens_per_s
-        values |= telemetry.after_step(done.step, report)
+        values |= telemetry.after_step(done.step, report, report.weight * of_token)
         done.points.append((done.step, values))
         if curves is not None:
             with telemetry.part(TELEMETRY):

@@ -25,23 +25,22 @@ PSS = Path("/proc/self/smaps_rollup")
 
 
 class Telemetry:
-    """Measures one run on one rank. `flops` are those of training a token, `peak` is of one rank's device."""
+    """Measures one run on one rank; `peak` is of that rank's device."""
 
     def __init__(
         self,
         every: int,
         trainer: Trainer,
         view: View,
-        flops: float,
         peak: Peak | None,
         spent: dict[str, float],
         compiled: bool = False,
     ) -> None:
         """`every`: a close look at the first of so many steps, 0 for none. `spent` is the run's state of its clock."""
-        self.every, self.trainer, self.view, self.flops, self.peak = every, trainer, view, flops, peak
+        self.every, self.trainer, self.view, self.peak = every, trainer, view, peak
         self.clock = Clock(spent)
         self.begun = dict(spent)  # when the last look was
-        self.tokens = 0.0  # since then
+        self.flops = 0.0  # of all ranks since then
         # A compiled block calls no hooks, so its activations are not seen.
         self.activations = None if compiled else Activations(trainer.model, view)
         self.names = parameter_names(trainer.model)
@@ -68,9 +67,9 @@ class Telemetry:
             waited = waiting.seconds() - before
             self.clock.spent[COMMUNICATION] = self.clock.spent.get(COMMUNICATION, 0.0) + waited
 
-    def after_step(self, number: int, report: StepReport) -> dict[str, float]:
-        """What there is to log of a step; every rank must call it."""
-        self.tokens += report.weight
+    def after_step(self, number: int, report: StepReport, flops: float) -> dict[str, float]:
+        """What there is to log of a step that took `flops` on all ranks together; every rank must call it."""
+        self.flops += flops
         if not self.looks_at(number):
             self.clock.tick()
             return {}
@@ -101,8 +100,8 @@ class Telemetry:
         found = {f"time/{part}": share for part, share in zip(PARTS, mean.tolist(), strict=True)}
         training = spent.get(DATA, 0.0) + spent.get(STEP, 0.0)
         if self.peak is not None:
-            found["train/mfu"] = self.flops * self.tokens / (training * self.peak.flops * self.view.ranks)
-        self.tokens = 0.0
+            found["train/mfu"] = self.flops / (training * self.peak.flops * self.view.ranks)
+        self.flops = 0.0
         return found
 
 

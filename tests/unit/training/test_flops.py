@@ -43,7 +43,7 @@ def test_a_classifier_takes_what_torch_counts_but_for_its_head() -> None:
     with FlopCounterMode(display=False) as counter:
         model(ids, torch.ones_like(ids)).sum().backward()
     head = 3 * 2 * ROWS * OURS.width * 3
-    assert classifying_flops(OURS, TOKENS) * ROWS * TOKENS + head == counter.get_total_flops()
+    assert classifying_flops(OURS, TOKENS) * ROWS + head == counter.get_total_flops()
 
 
 def test_attention_counts_by_the_length_of_a_row() -> None:

@@ -107,14 +107,14 @@ def test_mfu_is_what_was_done_over_what_could_be(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("time.perf_counter", lambda: now[0])
     model = Transformer(ModelConfig.from_depth(1, 40))
     trainer = Trainer(model, make_adamw(model, 0.0), 1.0)
-    telemetry = Telemetry(1, trainer, OneRank(), 1e6, Peak(peak, "told"), {})
+    telemetry = Telemetry(1, trainer, OneRank(), Peak(peak, "told"), {})
     with telemetry.step(2):
         now[0] += 2
     with telemetry.part("validation"):
         now[0] += 1
-    telemetry.tokens = 60.0
     telemetry.activations = None
-    values = telemetry.after_step(2, StepReport(1.0, 40.0, 1.0, updated=False))
+    telemetry.flops = 6e7
+    values = telemetry.after_step(2, StepReport(1.0, 40.0, 1.0, updated=False), 4e7)
     assert values["train/mfu"] == pytest.approx(mfu)
     assert values["time/compute"] == pytest.approx(2 / 3) and values["time/validation"] == pytest.approx(1 / 3)
 
