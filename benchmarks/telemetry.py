@@ -40,14 +40,7 @@ def main() -> None:
     figures = contest(Path(__file__), names, SHORT_ROUNDS if short else ROUNDS)
     plain, told = (medians(figures)[name] for name in names)
     paired = sorted(b / a - 1 for a, b in zip(figures[names[0]], figures[names[1]]))
-    begun = time.perf_counter()
-    import torch
-
-    from training.peak import peak_of
-
-    begun = time.perf_counter()
-    peak_of(torch.device("cpu"), "fp32")
-    probe = time.perf_counter() - begun
+    probe = probe_seconds()
     saving = share_of_saving(SHORT_STEPS if short else SAVING_STEPS)
     overhead = told / plain - 1
     print(f"{'':34}{'measured':>10}{'bar':>8}")
@@ -66,6 +59,16 @@ def contestant(name: str) -> None:
     steps, every = SHORT_STEPS if short else STEPS, EVERY if kind == TOLD else 0
     run(4, every, 1e9)  # warm-up
     answer(lambda: run(steps, every, 1e9).spent["wall"])
+
+
+def probe_seconds() -> float:
+    import torch
+
+    from training.peak import peak_of
+
+    begun = time.perf_counter()
+    peak_of(torch.device("cpu"), "fp32")
+    return time.perf_counter() - begun
 
 
 def share_of_saving(steps: int) -> float:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 
 TERA = 1e12
-SIZES = (512, 1024, 2048)  # of the products; which one is fastest depends on the caches
+SIZES = {"cpu": (512, 1024), "cuda": (4096, 8192)}  # of the products; which one is fastest depends on the caches
 SECONDS = 0.1  # for each size
 LEAST = 3  # products of a size, whatever they take
 
@@ -77,7 +77,7 @@ def probe(device: torch.device, dtype: torch.dtype) -> float:
     """FLOP/s of the fastest of many square products; draws no random numbers."""
     best = 0.0
     with torch.no_grad():
-        for size in SIZES:
+        for size in SIZES[device.type]:
             a = torch.full((size, size), 0.5, dtype=dtype, device=device)
             b, out = a.clone(), a.clone()
             torch.mm(a, b, out=out)  # the first one may compile a kernel

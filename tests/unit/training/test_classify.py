@@ -14,6 +14,7 @@ from training.classify import ClassifyConfig, Distill, Job, Swapped, train_class
 from training.clock import breakdown
 from training.config import ModelConfig
 from training.model import Classifier, Transformer
+from training.peak import SIZES
 from training.predict import predict_logits
 from training.rows import Rows
 
@@ -331,7 +332,7 @@ def test_rows_without_labels_are_set_aside() -> None:
 def test_a_run_that_is_looked_at_is_the_same_to_the_bit_and_tells_of_its_layers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("training.peak.SIZES", (32,))
+    monkeypatch.setitem(SIZES, "cpu", (32,))
     monkeypatch.setattr("training.peak.SECONDS", 0.0)
     watched, cut, plain = fresh(0.2), fresh(0.2), fresh(0.2)
     watched.load_state_dict(plain.state_dict())

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from training.peak import TABLE, peak_of, probe
+from training.peak import SIZES, TABLE, peak_of, probe
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_bf16_products_are_never_slower_than_fp32_by_the_table() -> None:
 
 
 def test_the_probe_measures_and_draws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("training.peak.SIZES", (64,))
+    monkeypatch.setitem(SIZES, "cpu", (64,))
     monkeypatch.setattr("training.peak.SECONDS", 0.01)
     before = torch.get_rng_state()
     assert probe(torch.device("cpu"), torch.float32) > 1e6

@@ -16,7 +16,7 @@ from training.config import ModelConfig
 from training.layers import OneRank
 from training.model import Transformer
 from training.optim import make_adamw
-from training.peak import Peak
+from training.peak import SIZES, Peak
 from training.pretrain import PretrainConfig, Progressed, pretrain
 from training.step import StepReport, Trainer
 from training.telemetry import Telemetry
@@ -40,7 +40,7 @@ def shard(seed: int = 0) -> TokenShard:
 
 @pytest.fixture(autouse=True)
 def quick_probe(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("training.peak.SIZES", (32,))
+    monkeypatch.setitem(SIZES, "cpu", (32,))
     monkeypatch.setattr("training.peak.SECONDS", 0.0)
 
 
