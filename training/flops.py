@@ -1,27 +1,39 @@
 """Floating-point operations that training a token takes, counted from the model's shape.
 
-Only products count, a multiply-add twice: projections, attention over the whole row, the feed-forward network and the
-tied output projection. A backward pass takes twice a forward pass. Causal masks and documents of a packed row save
-nothing here, since the products are computed whole (the convention of PaLM, arXiv:2204.02311, appendix B).
+Only products count, a multiply-add twice: every linear layer, attention over the whole row, and the output projection.
+A backward pass takes twice a forward pass. Causal masks and documents of a packed row save nothing here, since the
+products are computed whole (the convention of PaLM, arXiv:2204.02311, appendix B).
 """
 
 from __future__ import annotations
 
+from functools import cache
+
+import torch
+from torch import nn
+
 from training.config import ModelConfig
+from training.model import Transformer
 
 BACKWARD = 2  # products of a backward pass for each of the forward pass
 
 
+@cache
+def weights(config: ModelConfig) -> tuple[int, int]:
+    """Entries of all linear layers in blocks, and channels of all blocks' queries.
+
+    Read from a model without memory, so that whatever linear layers blocks come to have are counted.
+    """
+    with torch.device("meta"):
+        blocks = Transformer(config).blocks
+    linear = sum(module.weight.numel() for module in blocks.modules() if isinstance(module, nn.Linear))
+    return linear, sum(shape.heads * config.head_dim for shape in config.layers)
+
+
 def backbone_flops(config: ModelConfig, tokens: int) -> int:
     """FLOPs of a forward pass of the blocks for one token of a row of `tokens`."""
-    matrices = 3 if config.activation == "swiglu" else 2
-    total = 0
-    for shape in config.layers:
-        inner = shape.heads * config.head_dim
-        total += 2 * 4 * config.width * inner  # q, k, v, o
-        total += 2 * 2 * tokens * inner  # scores and their sum over values
-        total += 2 * matrices * config.width * shape.ffn
-    return total
+    linear, queries = weights(config)
+    return 2 * linear + 2 * 2 * tokens * queries  # scores, and their sum over values
 
 
 def pretraining_flops(config: ModelConfig, tokens: int) -> int:

@@ -40,6 +40,8 @@ TABLE: dict[str, dict[str, float]] = {
 }
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "tf32": torch.float32}
 
+MIXED = {"adaptive": "bf16"}  # what most products of a mixture are
+
 
 @dataclass(frozen=True)
 class Peak:
@@ -50,13 +52,12 @@ class Peak:
 
 
 def peak_of(device: torch.device, precision: str) -> Peak:
-    """The peak of a device for products in `precision`: a key of DTYPES, or fp8, which is looked up only."""
+    """The peak of a device for products in `precision`. What neither the table nor DTYPES knows is measured in bf16."""
     if device.type == "cuda":
         name = torch.cuda.get_device_name(device)
-        kind = "tf32" if precision == "fp32" and torch.get_float32_matmul_precision() != "highest" else precision
-        known = listed(name, kind)
+        known = listed(name, MIXED.get(precision, precision))
         if known is not None:
-            return Peak(known, f"data sheet of {name}, dense {kind}")
+            return Peak(known, f"data sheet of {name}, dense {MIXED.get(precision, precision)}")
     dtype = DTYPES.get(precision, torch.bfloat16)
     flops = probe(device, dtype)
     threads = f", threads: {torch.get_num_threads()}" if device.type == "cpu" else ""

@@ -87,9 +87,9 @@ class Telemetry:
         return found | (self.activations.values() if self.activations is not None else {})
 
     def scale(self) -> dict[str, float]:
-        """The loss scale, where the trainer has one."""
-        scale = getattr(self.trainer, "scale", None)
-        return {} if scale is None else {"train/loss_scale": float(scale)}
+        """The loss scale, where the trainer has one; 1 is none."""
+        scale = float(getattr(getattr(self.trainer, "numerics", None), "scale", 1.0))
+        return {} if scale == 1 else {"train/loss_scale": scale}
 
     def efficiency(self) -> dict[str, float]:
         """Since the last look: model FLOPs utilization, and shares of the wall time, averaged over ranks."""

@@ -7,7 +7,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from training.config import LayerShape, ModelConfig
-from training.flops import backbone_flops, classifying_flops, pretraining_flops
+from training.flops import backbone_flops, classifying_flops, pretraining_flops, weights
 from training.loader import TokenBatch
 from training.model import Classifier, Transformer
 from training.pretrain import token_loss_sum
@@ -50,3 +50,10 @@ def test_attention_counts_by_the_length_of_a_row() -> None:
     """A control: without attention's own products the count above would be too low."""
     short, long = (backbone_flops(OURS, tokens) for tokens in (TOKENS, 2 * TOKENS))
     assert long - short == sum(4 * TOKENS * shape.heads * OURS.head_dim for shape in OURS.layers) > 0
+
+
+def test_counting_draws_no_random_numbers() -> None:
+    before = torch.get_rng_state()
+    weights.cache_clear()
+    assert pretraining_flops(OURS, TOKENS) > 0
+    assert torch.equal(torch.get_rng_state(), before)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -119,10 +120,11 @@ def test_mfu_is_what_was_done_over_what_could_be(monkeypatch: pytest.MonkeyPatch
     assert values["time/compute"] == pytest.approx(2 / 3) and values["time/validation"] == pytest.approx(1 / 3)
 
 
-def test_the_loss_scale_is_told_where_there_is_one(tmp_path: Path) -> None:
-    class Scaled:
-        scale = 65536.0
-
-    telemetry = object.__new__(Telemetry)
-    telemetry.trainer = Scaled()  # type: ignore[assignment]
-    assert telemetry.scale() == {"train/loss_scale": 65536.0}
+def test_the_loss_scale_is_told_where_there_is_one() -> None:
+    model = Transformer(ModelConfig.from_depth(1, 40))
+    trainer = Trainer(model, make_adamw(model, 0.0), 1.0)
+    telemetry = Telemetry(1, trainer, OneRank(), None, {})
+    assert telemetry.scale() == {}
+    for scale, told in ((1.0, {}), (65536.0, {"train/loss_scale": 65536.0})):
+        vars(trainer)["numerics"] = SimpleNamespace(scale=scale)
+        assert telemetry.scale() == told
