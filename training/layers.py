@@ -170,12 +170,14 @@ class Activations:
         found: dict[str, float] = {}
         for number, (row, largest) in enumerate(zip(sums_L6.tolist(), largest_LD, strict=True)):
             for name, (count, total, squares) in (("out", row[:3]), ("ffn", row[3:])):
-                mean = total / count if count else 0.0
-                spread = squares / count - mean**2 if count else 0.0
+                if not count:  # no real token, or a feed-forward network that never has its channels whole
+                    continue
+                mean, spread = total / count, squares / count - (total / count) ** 2
                 found[f"{name}_mean/{number}"] = mean
                 found[f"{name}_std/{number}"] = math.sqrt(max(0.0, spread)) if math.isfinite(spread) else math.nan
-            bar = DEAD * math.sqrt(row[5] / row[3]) if row[3] and math.isfinite(row[5]) else 0.0
-            found[f"ffn_dead/{number}"] = float((largest[: shapes[number].ffn] <= bar).double().mean())
+            if row[3]:
+                bar = DEAD * math.sqrt(row[5] / row[3]) if math.isfinite(row[5]) else 0.0
+                found[f"ffn_dead/{number}"] = float((largest[: shapes[number].ffn] <= bar).double().mean())
         return found
 
 

@@ -87,6 +87,15 @@ def test_dead_channels_are_counted() -> None:
     assert looked(model, [batch()])["ffn_dead/0"] == 1
 
 
+def test_what_was_not_seen_is_not_told() -> None:
+    model = made()
+    mlp = model.blocks[1].mlp
+    mlp.forward = lambda x: mlp.down(mlp.up(x))  # type: ignore[method-assign]  # its channels are another's matter
+    found = looked(model, [batch()])
+    assert "out_std/1" in found and "ffn_dead/0" in found
+    assert not {"ffn_mean/1", "ffn_std/1", "ffn_dead/1"} & found.keys()
+
+
 def test_what_is_not_finite_shows_as_such() -> None:
     model = made()
     with torch.no_grad():
