@@ -71,7 +71,10 @@ def parser() -> argparse.ArgumentParser:
         "--until", default=LAST, metavar="STAGE", choices=until, help="last stage to run (default release)"
     )
     sub.add_argument(
-        "--preset", default="keep", metavar="NAME", help="values written into params.yaml: default, quick, icd10, adult"
+        "--preset",
+        default="keep",
+        metavar="NAME",
+        help="values written into params.yaml: default, quick, icd10, adult, dialogues, subjects",
     )
 
     add("plan", plan, "say which stages would run and why; runs nothing")
@@ -105,6 +108,15 @@ def parser() -> argparse.ArgumentParser:
     kind = kinds.add_parser("icd10", help="74,719 diagnoses of ICD-10-CM, from the package simple-icd-10-cm")
     kind.add_argument("--out", type=Path, default=None, metavar="FOLDER", help="default: input/icd10")
     kind.set_defaults(command=sample_icd10)
+
+    kind = kinds.add_parser(
+        "dialogues", help="2,025 short dialogues, 898 different ones, from the package chatterbot-corpus"
+    )
+    kind.add_argument("--out", type=Path, default=None, metavar="FOLDER", help="default: input/dialogues")
+    kind.set_defaults(command=sample_dialogues)
+    kind = kinds.add_parser("subjects", help="mails and their subject lines, from the mails of `sample spam`")
+    kind.add_argument("--out", type=Path, default=None, metavar="FOLDER", help="default: input/subjects")
+    kind.set_defaults(command=sample_subjects)
 
     sub = add("why", why, "tell a record's whole story: where it came from, what each rule measured, where it went")
     sub.add_argument("record", metavar="ID", help="or SOURCE:LINE, such as notes.jsonl:17, for a record without an id")
@@ -285,10 +297,35 @@ def sample_icd10(arguments: argparse.Namespace) -> int:
     return tell_sample(out, made, "icd10")
 
 
-def tell_sample(out: Path, made: Mapping[str, object], preset: str = "") -> int:
+def sample_dialogues(arguments: argparse.Namespace) -> int:
+    from data.samples.dialogues import DIALOGUES, make_dialogues
+    from flows.settings import find_root
+
+    out = arguments.out or find_root() / "input" / "dialogues"
+    with progress("sample", DIALOGUES, "dialogues") as moved:
+        made = make_dialogues(out, moved)
+    return tell_sample(out, made, "dialogues", "finetune")
+
+
+def sample_subjects(arguments: argparse.Namespace) -> int:
+    from data.samples.spam import MAILS, fetch_spam
+    from data.samples.subjects import make_subjects
+    from flows.settings import find_root
+
+    root = find_root()
+    out, mails = arguments.out or root / "input" / "subjects", root / "input" / "spam"
+    with progress("sample", MAILS, "mails") as moved:
+        if not mails.is_dir():
+            fetch_spam(mails, moved, root / ".cache" / "samples")
+        made = make_subjects(out, mails)
+    return tell_sample(out, made, "subjects", "finetune")
+
+
+def tell_sample(out: Path, made: Mapping[str, object], preset: str = "", until: str = "") -> int:
     print("  ".join(f"{name} {count}" for name, count in made.items() if isinstance(count, int)))
     place = os.path.relpath(out)
-    print(f"{place} is ready; to run it: daymill run --data {place}{f' --preset {preset}' if preset else ''}")
+    more = (f" --preset {preset}" if preset else "") + (f" --until {until}" if until else "")
+    print(f"{place} is ready; to run it: daymill run --data {place}{more}")
     return 0
 
 

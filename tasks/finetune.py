@@ -1,4 +1,4 @@
-"""Checkpoint and labels to a classifier, judged beside two baselines."""
+"""Checkpoint and labels to a classifier, judged beside two baselines; or, in tasks/answers.py, to one that answers."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from pydantic import Field
 from data.errors import DaymillError
 from data.shards import read_table
 from data.tokens import parse_tokenizer
+from tasks.answers import Answer, learn
+from tasks.objective import CLASSIFY
 from tasks.params import Params
 from tasks.stage import Context, Result, run
 from tasks.telemetry import Look
@@ -42,6 +44,7 @@ PARTS = ("train", "valid", "test")
 
 
 class Finetune(Params):
+    objective: Literal["classify", "dialogue", "summarize"] = "classify"
     source: str = Field(alias="from", description="`pretrain`, or the path of a Hugging Face folder.")
     positive: str | None
     max_len: int = Field(ge=2, description="Tokens of a record that the model sees.")
@@ -66,10 +69,13 @@ class Finetune(Params):
     save_share: float = Field(ge=0, lt=1, description="Share of the wall time that checkpoints may take; 0: any.")
     telemetry: Look
     seed: int = Field(ge=0)
+    answer: Answer = Answer()
 
 
 def main(params: Finetune, ctx: Context) -> Result:
     backbone, tokenizer_json = load_backbone(params)
+    if params.objective != CLASSIFY:
+        return learn(params, ctx, backbone, tokenizer_json)
     tokenizer = parse_tokenizer(tokenizer_json)
     preprocess = {"max_len": params.max_len, "max_chars": params.max_chars, "tail": params.tail}
     train = load_rows(SPLIT / "train", tokenizer, preprocess)

@@ -15,7 +15,7 @@ from data.tokens import load_tokenizer, read_tokens
 from tasks.params import Params
 from tasks.progress import Progress
 from tasks.stage import Context, Result, run
-from tasks.telemetry import Look
+from tasks.telemetry import Look, figures
 from training.checkpoint import Card, save_checkpoint
 from training.clock import breakdown
 from training.config import ModelConfig
@@ -48,6 +48,7 @@ class Parallel(Params):
     schedule: Literal["auto", "gpipe", "1f1b", "interleaved", "zero-bubble", "zero-bubble-v"]
     shard: bool = Field(description="Data ranks share parameters and moments (FSDP2) instead of holding replicas.")
     compress: float = Field(ge=0, lt=1, description="Share of the gradients' bytes that data ranks save.")
+    rebalance: float = Field(ge=0, description="Times the mean that the busiest pipeline stage may take; 0: any.")
     restarts: int = Field(ge=0, description="Times that the ranks are started again when one dies.")
 
     @property
@@ -109,7 +110,7 @@ def main(params: Pretrain, ctx: Context) -> Result:
             done = over_ranks(model, config, params.parallel, state, bar, curves)
     check_finite(model)
     with ctx.out(PAGE) as path:
-        path.write_text(page("What pretraining did", done.points, done.spent, facts(done)), encoding="utf-8")
+        path.write_text(page("What pretraining did", done.points, done.spent, figures(done)), encoding="utf-8")
     with ctx.out(CHECKPOINT) as folder:
         save_checkpoint(folder, model, Card(model=shape, task="lm"), tokenizer_json)
     metrics = {
@@ -126,20 +127,6 @@ def main(params: Pretrain, ctx: Context) -> Result:
     }
     key = "random weights" if not done.step else f"loss {metrics['valid_loss']:.3f}, {done.tokens_per_s:,.0f} tokens/s"
     return Result(len(train), 1, key, metrics)
-
-
-def facts(done: Progressed) -> dict[str, str]:
-    """The figures at the head of the run's page."""
-    found = {
-        "steps": f"{done.step:,}",
-        "tokens": f"{done.tokens:,}",
-        "validation loss": f"{done.last('valid/loss'):.3f}",
-        "tokens a second": f"{done.tokens_per_s:,.0f}",
-    }
-    if done.peak:
-        found["MFU at the last look"] = f"{done.last('train/mfu'):.1%}"
-        found[f"TFLOP/s at best ({done.peak['source']})"] = f"{done.peak['flops'] / 1e12:,.2f}"
-    return found
 
 
 def over_ranks(
@@ -160,6 +147,7 @@ def over_ranks(
             layout=asdict(layout),
             compress=parallel.compress,
             warmup=round(config.warmup * config.steps),
+            rebalance=parallel.rebalance,
         )
         job.save(path)
 
@@ -202,7 +190,8 @@ def layout_of(model: Transformer, config: PretrainConfig, parallel: Parallel) ->
         wanted = [name for name in wanted if parallel.schedule != "auto" or not name.startswith("zero-bubble")]
     found = plans(costs, parallel.pipeline, [config.accumulate], schedules=wanted)
     print("\n".join(f"pretrain: {line}" for line in table(found).splitlines()), flush=True)
-    return Layout(**known, schedule=found[0].schedule, sizes=found[0].sizes)
+    seconds = tuple(cost.seconds for cost in costs)
+    return Layout(**known, schedule=found[0].schedule, sizes=found[0].sizes, costs=seconds)
 
 
 def as_told(line: str) -> dict[str, Any]:

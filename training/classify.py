@@ -23,13 +23,13 @@ from data.tokens import pad
 from training.clock import DATA, TELEMETRY, VALIDATION
 from training.device import device_of, moved
 from training.flops import classifying_flops
-from training.layers import OneRank
 from training.losses import label_loss_sum, soft_loss_sum
 from training.memory import keep_freed_memory
 from training.metrics import best_threshold, confusion, headline
 from training.model import Classifier, mean_pool
 from training.optim import make_adamw
 from training.peak import Peak, peak_of
+from training.peers import NoPeers, Peers
 from training.precision import Choice, Kernel, autocast, choose
 from training.predict import predict_logits
 from training.rows import Rows
@@ -38,6 +38,7 @@ from training.spacing import Spacing
 from training.state import load_state, part, restore_training, save_state, training_tensors
 from training.step import Trainer
 from training.telemetry import Telemetry
+from training.world import seed_of
 
 PROBE_ROWS = 4
 
@@ -128,14 +129,16 @@ def train_classifier(
     on_look: Callable[[int, dict[str, float]], None] | None = None,
     progress: Bar | None = None,
     state: Path | None = None,
+    spread: Callable[[nn.Module], Peers] | None = None,
 ) -> History:
     """Train `model` in place; it ends in eval mode with the best weights on `valid` (without it: the last ones).
 
     `teacher` is a frozen classifier or its logits [N, C] for the train rows; `distill` says how to follow it.
     `on_step(step, steps)` runs before each update; `on_look(step, values)` has what telemetry tells. `state` names a
     file for exact resume after a kill, saved at evaluations. Rows without a label must be dropped before. A row's
-    weight multiplies all of its losses; `valid` is judged unweighted, a row a record. Raises DaymillError without rows,
-    or where all weigh nothing.
+    weight multiplies all of its losses; `valid` is judged unweighted, a row a record. `spread` makes this process one
+    of several ranks, which are all given the same arguments and end with the same weights; the first one saves. Raises
+    DaymillError without rows, or where all weigh nothing.
     """
     if not len(train):
         raise DaymillError("no labelled rows to train on")
@@ -143,7 +146,7 @@ def train_classifier(
         raise DaymillError(f"all {len(train)} labelled rows have weight 0; there is nothing to learn from")
     keep_freed_memory()
     torch.manual_seed(config.seed)
-    job = Job(model, train, config, teacher, distill)
+    job = Job(model, train, config, teacher, distill, spread(model) if spread is not None else NoPeers())
     return job.run(valid, on_step, on_eval, on_look, progress, state)
 
 
@@ -157,12 +160,13 @@ class Job:
         config: ClassifyConfig,
         teacher: nn.Module | NDArray[np.floating] | None,
         distill: Distill | None,
+        peers: Peers,
     ) -> None:
-        self.model, self.train, self.config = model, train, config
+        self.model, self.train, self.config, self.peers = model, train, config, peers
         self.per_epoch = -(-len(train) // config.rows)
         self.steps = config.steps if config.steps is not None else max(1, round(config.epochs * self.per_epoch))
         self.every = max(1, min(self.steps, round(self.per_epoch / config.evaluations)))
-        self.trainer = Trainer(model, make_adamw(model, config.weight_decay), config.clip)
+        self.trainer = Trainer(model, make_adamw(model, config.weight_decay), config.clip, peers.world)
         self.device = device_of(model)
         self.class_weights = balanced_weights(train).to(self.device) if config.balance else None
         self.history = History()
@@ -173,6 +177,7 @@ class Job:
         self.teacher = teacher
         self.soft: Tensor | None = None
         self.bf16 = False
+        self.flops = 0  # of the last step, on all ranks
         self.order: tuple[int, NDArray[np.int64]] = (-1, np.empty(0, dtype=np.int64))
 
     def run(
@@ -188,7 +193,7 @@ class Job:
         if saved is not None:
             self.restore(*saved)
         else:
-            self.history.choice = asdict(self.probe())
+            self.history.choice = asdict(self.peers.choice(self.probe()))
             if self.config.average:
                 self.average = {name: p.detach().clone() for name, p in self.model.named_parameters()}
         choice = Choice(**self.history.choice)
@@ -221,7 +226,7 @@ class Job:
                     if on_eval is not None:
                         on_eval(entry)
                 ended = self.history.stopped_early or self.history.steps == self.steps
-                if state is not None and (spacing.due() or ended):
+                if state is not None and self.peers.rank == 0 and (spacing.due() or ended):
                     with spacing.saving():
                         self.save(state)
         telemetry.clock.tick()
@@ -232,7 +237,7 @@ class Job:
         every, known = self.config.look_every, self.history.peak
         if every and not known:
             known = self.history.peak = asdict(peak_of(self.device, "bf16" if choice.bf16 else "fp32"))
-        return Telemetry(every, self.trainer, OneRank(), Peak(**known) if known else None, self.history.spent)
+        return Telemetry(every, self.trainer, self.peers.view, Peak(**known) if known else None, self.history.spent)
 
     def update(self, telemetry: Telemetry) -> float:
         """One step; returns its mean loss."""
@@ -250,17 +255,11 @@ class Job:
             torch._foreach_lerp_(list(self.average.values()), now, 1 - decay)
         self.history.steps += 1
         self.history.seconds += time.perf_counter() - start
-        values = telemetry.after_step(self.history.steps, report, self.flops(batches))
+        values = telemetry.after_step(self.history.steps, report, self.flops)
         if values:
             values |= {"train/loss": report.loss, "train/grad_norm": report.grad_norm, "train/lr": rate}
             self.history.looks.append((self.history.steps, values))
         return report.loss
-
-    def flops(self, batches: list[RowBatch]) -> float:
-        if not self.config.look_every:
-            return 0.0
-        lengths = [length for batch in batches for length in batch.mask.sum(1).tolist()]
-        return sum(classifying_flops(self.model.backbone.config, length) for length in lengths)
 
     def micro_batches(self, step: int) -> list[RowBatch]:
         """The rows of a step, drawn without replacement within each epoch, bucketed by length."""
@@ -269,9 +268,22 @@ class Job:
             self.order = (epoch, np.random.default_rng((self.config.seed, epoch)).permutation(len(self.train)))
         chosen = self.order[1][at * self.config.rows : (at + 1) * self.config.rows]
         tokens = self.train.tokens
+        lengths = [len(tokens[i]) for i in chosen]
+        self.history.tokens += sum(lengths)
+        if self.config.look_every:
+            self.flops = sum(classifying_flops(self.model.backbone.config, length) for length in lengths)
+        chosen = self.mine(chosen, step)
         batches = budget_batches([len(tokens[i]) for i in chosen], self.config.max_tokens)
-        self.history.tokens += sum(len(tokens[i]) for i in chosen)
         return [self.batch(chosen[members]) for members in batches]
+
+    def mine(self, chosen: NDArray[np.int64], step: int) -> NDArray[np.int64]:
+        """This rank's rows of a step, as long together as any other's. Also seeds what dropout draws for them."""
+        rank, ranks = self.peers.rank, self.peers.ranks
+        if ranks == 1:
+            return chosen
+        torch.manual_seed(seed_of(self.config.seed, step, rank))
+        lengths = np.array([len(self.train.tokens[i]) for i in chosen])
+        return chosen[np.argsort(-lengths, kind="stable")][rank::ranks]
 
     def batch(self, index: NDArray[np.int64]) -> RowBatch:
         ids, mask = pad([self.train.tokens[i] for i in index])
@@ -326,7 +338,7 @@ class Job:
             return
         logits = self.teacher
         if isinstance(logits, nn.Module):
-            logits = predict_logits(logits, self.train.tokens, bf16=self.bf16)
+            logits = self.logits(logits, self.train)
         self.soft = torch.from_numpy(np.asarray(logits, dtype=np.float32))
 
     def probe(self) -> Choice:
@@ -345,7 +357,7 @@ class Job:
     def evaluate(self, valid: Rows, train_loss: float) -> dict[str, float]:
         """Validation loss (sum over sum) and the headline metric; keeps the weights when the loss is the lowest."""
         with self.averaged():
-            logits = predict_logits(self.model, valid.tokens, bf16=self.bf16)
+            logits = self.logits(self.model, valid)
             loss = label_loss_sum(torch.from_numpy(logits), torch.from_numpy(valid.labels)).item() / len(valid)
             self.model.train()
             if loss < self.best_loss:
@@ -361,6 +373,16 @@ class Job:
         }
         self.history.evaluations.append(entry)
         return entry
+
+    def logits(self, model: nn.Module, rows: Rows) -> NDArray[np.float32]:
+        """A model's logits [N, C] of all rows, each rank having asked it for some."""
+        rank, ranks = self.peers.rank, self.peers.ranks
+        if ranks == 1:
+            return predict_logits(model, rows.tokens, bf16=self.bf16)
+        answers = np.zeros((len(rows), self.model.head.out_features), dtype=np.float32)
+        if rank < len(rows):
+            answers[rank::ranks] = predict_logits(model, rows.tokens[rank::ranks], bf16=self.bf16)
+        return self.peers.together(answers)
 
     def f1(self, rows: Rows, logits: NDArray[np.float32]) -> float:
         predicted = logits.argmax(-1)

@@ -36,10 +36,10 @@ def backbone_flops(config: ModelConfig, tokens: int) -> int:
     return 2 * linear + 2 * 2 * tokens * queries  # scores, and their sum over values
 
 
-def pretraining_flops(config: ModelConfig, tokens: int) -> int:
-    """FLOPs of a forward and a backward pass for one token of a row of `tokens`, next-token loss included."""
+def pretraining_flops(config: ModelConfig, tokens: int, real: int, targets: int) -> int:
+    """FLOPs of a forward and a backward pass of rows of `tokens` with so many real tokens, and targets among them."""
     output = 2 * config.width * config.vocab_size
-    return (1 + BACKWARD) * (backbone_flops(config, tokens) + output)
+    return (1 + BACKWARD) * (backbone_flops(config, tokens) * real + output * targets)
 
 
 def classifying_flops(config: ModelConfig, tokens: int) -> int:

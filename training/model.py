@@ -6,6 +6,7 @@ Shape suffixes: B batch, T tokens, D width, H heads, K head dimension, C classes
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -26,6 +27,7 @@ class Attention(nn.Module):
         inner = shape.heads * config.head_dim
         self.head_dim = config.head_dim
         self.kernel: Literal["plain", "sdpa"] = "plain"
+        self.memory: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None = None  # see training/generate.py
         self.q = nn.Linear(config.width, inner, bias=config.bias)
         self.k = nn.Linear(config.width, inner, bias=config.bias)
         self.v = nn.Linear(config.width, inner, bias=config.bias)
@@ -36,6 +38,8 @@ class Attention(nn.Module):
         q, k, v = (self.split_heads(project(x_BTD)) for project in (self.q, self.k, self.v))
         if rotary is not None:
             q, k = rotate(q, *rotary), rotate(k, *rotary)
+        if self.memory is not None:
+            k, v = self.memory(k, v)
         return self.o(self.join_heads(self.attend(q, k, v, bias)))
 
     def split_heads(self, x: Tensor) -> Tensor:

@@ -27,7 +27,7 @@ from training.peak import Peak, peak_of
 from training.precision import Choice, Kernel, autocast, choose
 from training.schedule import learning_rate
 from training.spacing import Spacing
-from training.state import load_state, restore_training, save_state, training_tensors
+from training.state import load_state, part, restore_training, save_state, training_tensors
 from training.step import Trainer
 from training.telemetry import Telemetry
 from training.world import Alone, World
@@ -53,6 +53,8 @@ class PretrainConfig:
     valid_tokens: int = 50_000  # token places of a validation; 0: all
     save_every_s: float = 15.0
     save_share: float = 0.02  # of the wall time that checkpoints may take; 0: no limit
+    patience: int = 0  # validations without a lower loss before the run ends; 0: none ends it
+    keep_best: bool = False  # the state also holds the weights of the lowest validation loss, as `best/...`
     bf16: bool | None = None  # None: measure
     attention: Kernel | None = None  # None: measure
     compile: bool = False  # blocks, on a GPU
@@ -88,6 +90,26 @@ class Progressed:
     def last(self, name: str) -> float:
         """The latest value of a curve; 0 where it has none."""
         return next((values[name] for _, values in reversed(self.points) if name in values), 0.0)
+
+    @property
+    def validations(self) -> list[tuple[int, float]]:
+        """Steps and losses of the validations so far."""
+        return [(step, values["valid/loss"]) for step, values in self.points if "valid/loss" in values]
+
+    @property
+    def best_step(self) -> int:
+        """The step of the lowest validation loss, the first of equal ones; 0 before any."""
+        return min(self.validations, key=lambda point: point[1], default=(0, 0.0))[0]
+
+    @property
+    def waiting(self) -> int:
+        """Validations since the best one."""
+        best = self.best_step
+        return sum(step > best for step, _ in self.validations)
+
+    def ended(self, config: PretrainConfig) -> bool:
+        """Whether all steps are taken, or the validation loss no longer falls."""
+        return self.step >= config.steps or 0 < config.patience <= self.waiting
 
 
 class Bar(Protocol):
@@ -129,6 +151,10 @@ class Ranks(Protocol):
         """What the first rank says."""
         ...
 
+    def moved(self) -> bool:
+        """After a save: whether the run is to go on from there under another layout."""
+        ...
+
     def tensors(self, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
         """What is to be saved, on the first rank."""
         ...
@@ -163,6 +189,9 @@ class OneProcess:
     def agreed(self, flag: bool) -> bool:
         return flag
 
+    def moved(self) -> bool:
+        return False
+
     def tensors(self, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
         return training_tensors(self.model, optimizer)
 
@@ -185,8 +214,9 @@ def pretrain(
     """Train in place and return what was done; `state` is where a killed run left off, and where this one saves.
 
     `spread` makes of the model this rank's part of it, once precision and kernel are chosen; without it one process
-    trains alone. All ranks read the same state, the first one writes it, and no layout is bound to it. Raises
-    DaymillError for a state of another model and for twenty non-finite steps in a row.
+    trains alone. All ranks read the same state, the first one writes it, and no layout is bound to it; ranks that are
+    to go on under another layout return before the last step. Raises DaymillError for a state of another model and for
+    twenty non-finite steps in a row.
     """
     keep_freed_memory()
     torch.manual_seed(config.seed)
@@ -207,12 +237,14 @@ def pretrain(
     if config.look_every and not done.peak:
         done.peak = asdict(peak_of(device, "bf16" if choice.bf16 else "fp32"))
     trainer = Trainer(model, make_adamw(model, config.weight_decay), config.clip, ranks.world)
+    best: dict[str, Tensor] = {}  # on the first rank
     if saved is not None:
         ranks.restore(trainer.optimizer, tensors)
+        best = {f"best/{name}": tensor for name, tensor in part(tensors, "best").items()}
     model.set_attention(choice.attention)
     if config.compile:
         compile_blocks(model.blocks, device)
-    of_token, peak = pretraining_flops(model.config, config.length), Peak(**done.peak) if done.peak else None
+    peak = Peak(**done.peak) if done.peak else None
     telemetry = Telemetry(config.look_every, trainer, ranks.view, peak, done.spent, config.compile)
     spacing = Spacing(config.save_every_s, config.save_share, telemetry.clock)
     if progress is not None and done.tokens:
@@ -226,12 +258,15 @@ def pretrain(
 
     model.train()
     evaluate_at = {round(config.steps * (i + 1) / config.evaluations) for i in range(config.evaluations)}
-    while done.step < config.steps:
+    ended = done.ended(config)
+    while not ended:
         if on_step is not None:
             on_step(done.step)
         start = time.perf_counter()
         with telemetry.part(DATA):
-            batches = ranks.share([loader.next() for _ in range(config.accumulate)], config.seed, done.step)
+            whole = [loader.next() for _ in range(config.accumulate)]
+            flops = flops_of(model, whole) if config.look_every else 0
+            batches = ranks.share(whole, config.seed, done.step)
         rate = learning_rate(done.step, config.steps, config.lr, round(config.warmup * config.steps), config.floor)
         with telemetry.step(done.step + 1):
             report = trainer.step(batches, loss_sum, lambda batch: batch.tokens, rate)
@@ -244,18 +279,26 @@ def pretrain(
             with telemetry.part(VALIDATION):
                 values["valid/loss"] = validation_loss(model, valid, config, choice.bf16, ranks)
         values["train/tokens_per_s"] = done.tokens_per_s
-        values |= telemetry.after_step(done.step, report, report.weight * of_token)
+        values |= telemetry.after_step(done.step, report, flops)
         done.points.append((done.step, values))
+        if config.keep_best and done.step in evaluate_at and ranks.agreed(done.best_step == done.step):
+            weights = part(ranks.tensors(trainer.optimizer), "model")
+            best = {f"best/{name}": tensor.detach().clone() for name, tensor in weights.items()}
         if curves is not None:
             with telemetry.part(TELEMETRY):
                 curves.log(done.step, values)
         if progress is not None:
             progress.advance(int(report.weight), f"loss {report.loss:.3f}")
-        if ranks.agreed(spacing.due() or done.step == config.steps):
+        ended = done.step == config.steps
+        if config.patience and done.step in evaluate_at:
+            ended = ranks.agreed(done.ended(config))
+        if ranks.agreed(spacing.due() or ended):
             with spacing.saving():
-                tensors = ranks.tensors(trainer.optimizer)
+                tensors = ranks.tensors(trainer.optimizer) | best
                 if ranks.first:
                     save_state(state, tensors, asdict(done))
+            if done.step < config.steps and ranks.moved():
+                break
     telemetry.clock.tick()
     model.eval()
     return done
@@ -279,6 +322,12 @@ def token_loss_sum(model: Transformer, batch: TokenBatch, bf16: bool) -> Tensor:
         return summed
 
 
+def flops_of(model: Transformer, batches: list[TokenBatch]) -> int:
+    """What training on packed rows takes, padding not counted."""
+    real = sum(int((batch.docs >= 0).sum()) for batch in batches)
+    return pretraining_flops(model.config, batches[0].ids.shape[1], real, sum(batch.tokens for batch in batches))
+
+
 def validation_loss(
     model: Transformer, shard: TokenShard, config: PretrainConfig, bf16: bool, ranks: Ranks | None = None
 ) -> float:
@@ -298,8 +347,8 @@ def validation_loss(
     return total / tokens if tokens else 0.0
 
 
-def check_finite(model: Transformer) -> None:
-    """Raises DaymillError when a weight is not finite."""
+def check_finite(model: Transformer, knob: str = "pretrain.lr") -> None:
+    """Raises DaymillError, which says to lower `knob`, when a weight is not finite."""
     for name, parameter in model.named_parameters():
         if not torch.isfinite(parameter).all():
-            raise DaymillError(f"{name} has non-finite weights after pretraining; lower pretrain.lr")
+            raise DaymillError(f"{name} has non-finite weights after training; lower {knob}")

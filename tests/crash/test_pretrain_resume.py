@@ -41,7 +41,8 @@ pretrain:
   save_share: 0
   compile: off
   telemetry: {every: 20, wandb: off}
-  parallel: {data: 1, tensor: 1, pipeline: 1, schedule: auto, shard: false, compress: 0.0, restarts: 0}
+  parallel: {data: 1, tensor: 1, pipeline: 1, schedule: auto, shard: false, compress: 0.0, rebalance: 0,
+    restarts: 0}
   seed: 0
 """
 PIPELINE = """

@@ -35,7 +35,8 @@ PRETRAIN: dict[str, Any] = {
     "floor": 0.05, "weight_decay": 0.1, "clip": 1.0, "dropout": 0.0, "bf16": "off", "attention": "plain",
     "save_every_s": 1, "save_share": 0.02, "compile": "off", "telemetry": {"every": 5, "wandb": "off"}, "seed": 0,
     "parallel": {
-        "data": 1, "tensor": 1, "pipeline": 1, "schedule": "auto", "shard": False, "compress": 0.0, "restarts": 0,
+        "data": 1, "tensor": 1, "pipeline": 1, "schedule": "auto", "shard": False, "compress": 0.0,
+        "rebalance": 1.25, "restarts": 0,
     },
 }  # fmt: skip
 FINETUNE: dict[str, Any] = {

@@ -60,10 +60,11 @@ def launch(
 
 
 @contextmanager
-def joined() -> Iterator[torch.device]:
-    """Be one of torchrun's ranks for the time of the block, on the device that is given."""
+def joined(turn: int = 0) -> Iterator[torch.device]:
+    """Be one of torchrun's ranks for the time of the block, which may be the process's `turn`-th one, on the device
+    that is given."""
     end_with_parent()
-    turn, rank, ranks = (os.environ[name] for name in ("TORCHELASTIC_RESTART_COUNT", "RANK", "WORLD_SIZE"))
+    started, rank, ranks = (os.environ[name] for name in ("TORCHELASTIC_RESTART_COUNT", "RANK", "WORLD_SIZE"))
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     device = here()
     waiting.on_gpu = device.type == "cuda"
@@ -71,7 +72,7 @@ def joined() -> Iterator[torch.device]:
     store = dist.TCPStore(host, port, int(ranks), is_master=False, timeout=PATIENCE)
     dist.init_process_group(
         backend(device),
-        store=dist.PrefixStore(f"try{turn}", store),
+        store=dist.PrefixStore(f"try{started}-{turn}", store),
         rank=int(rank),
         world_size=int(ranks),
         timeout=PATIENCE,

@@ -40,6 +40,7 @@ class Layout:
     schedule: Schedule = "1f1b"
     sizes: tuple[int, ...] = ()  # blocks of each pipeline stage
     shard: bool = False  # FSDP2: data ranks share parameters, gradients and moments instead of holding replicas
+    costs: tuple[float, ...] = ()  # seconds of a micro-batch in each block, as measured; what a new split starts from
 
     @property
     def ranks(self) -> int:
@@ -69,14 +70,19 @@ class Mesh:
 
     def __init__(
         self,
-        model: Transformer,
+        model: nn.Module,
         layout: Layout,
         tokens: int,
         exchange: Callable[[dist.ProcessGroup], Exchange] = AllReduce,
         bucket_bytes: int = BUCKET_BYTES,
     ) -> None:
-        """`tokens` are the tokens of a row. Raises DaymillError where the model does not fit the layout."""
+        """`tokens` are the tokens of a row, for layouts with a pipeline. A model that is no Transformer can only be
+        replicated. Raises DaymillError where the model does not fit the layout."""
         layout.check(dist.get_world_size())
+        if not isinstance(model, Transformer) and (layout.shard or layout.tensor * layout.pipeline > 1):
+            raise DaymillError(
+                "only pretraining splits a model; other training has data ranks alone, with shard: false"
+            )
         shape = (layout.pipeline, layout.data, layout.tensor)
         self.device = device_of(model)
         mesh = init_device_mesh(self.device.type, shape, mesh_dim_names=("pipeline", "data", "tensor"))
@@ -85,9 +91,11 @@ class Mesh:
         self.rank, self.ranks = dist.get_rank(self.replicas), layout.data
         self.tensor_rank = dist.get_rank(self.tensors)
         self.dtype = next(model.parameters()).dtype
-        self.pieces: dict[str, Piece] = split_tensors(model, self.tensors) if layout.tensor > 1 else {}
+        self.pieces: dict[str, Piece] = {}
+        if layout.tensor > 1 and isinstance(model, Transformer):
+            self.pieces = split_tensors(model, self.tensors)
         self.pipeline: Pipeline | None = None
-        if layout.pipeline > 1:
+        if layout.pipeline > 1 and isinstance(model, Transformer):
             self.pipeline = Pipeline(model, layout.sizes, layout.schedule, self.pipes, tokens // layout.tensor)
         self.named = list(model.named_parameters())
         self.sharded = layout.shard and layout.data > 1

@@ -123,8 +123,13 @@ class Pipeline:
         }
         self.running: tuple[tuple[int, int], Any] | None = None
         self.dtype, self.device = next(model.parameters()).dtype, device_of(model)
-        self.busy = Busy()
+        self.busy = {index: Busy() for index in self.stages}
         self.leave_the_rest()
+
+    @property
+    def computed(self) -> float:
+        """Seconds that this rank's stages were busy."""
+        return sum(busy.seconds for busy in self.busy.values())
 
     @property
     def has_first(self) -> bool:
@@ -178,9 +183,9 @@ class Pipeline:
         given = (ids,) if self.has_first else ()
         more = {"target": targets, "losses": losses} if self.has_last else {}
         act = schedule.step if learn else schedule.eval
-        begun, computed = time.perf_counter(), self.busy.seconds
+        begun, computed = time.perf_counter(), self.computed
         act(*given, docs=docs, return_outputs=False, **more)
-        waiting.add(time.perf_counter() - begun - (self.busy.seconds - computed))
+        waiting.add(time.perf_counter() - begun - (self.computed - computed))
         return float(torch.stack(losses).double().sum()) * total if losses else 0.0
 
     def prepared(self, micro_batches: int, rows: int, tokens: int, total: float) -> Any:
@@ -196,7 +201,7 @@ class Pipeline:
             for index, stage in self.stages.items():
                 source = torch.empty(rows, tokens, dtype=torch.long, device=self.device) if stage.first else between
                 made = TimedStage(stage, index, self.count, self.device, (source,), (between,), group=self.group)
-                made.busy = self.busy
+                made.busy = self.busy[index]
                 stages.append(made)
             kind = CLASSES[self.schedule]
             several = self.schedule not in ("gpipe", "1f1b")
@@ -205,7 +210,7 @@ class Pipeline:
         return self.running[1]
 
     def loss(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        with self.busy.counted():
+        with self.busy[self.count - 1].counted():
             return self.model.project(hidden, targets) / self.total
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 import torch.distributed as dist
@@ -15,22 +14,35 @@ from training.loader import TokenBatch, share
 from training.model import Transformer
 from training.parallel.blockwise import LargestOfBlock
 from training.parallel.layout import Layout, Mesh
+from training.parallel.rebalance import STEPS, Split, reference_seconds, resplit
 from training.parallel.reducer import AllReduce, Exchange
 from training.parallel.view import MeshView
 from training.parallel.whole import restore_part, whole_tensors
 from training.precision import KERNELS, Choice
 from training.pretrain import Ranks, token_loss_sum
 from training.state import part
-from training.world import World
+from training.world import World, seed_of
+
+
+@dataclass(frozen=True)
+class Rebalance:
+    """When the stages of a pipeline are split anew, and who is told; every rank calls `on_split` alike."""
+
+    limit: float  # times the mean that the busiest stage's time may be
+    on_split: Callable[[Layout, Split], None]
 
 
 def spread_over(
-    layout: Layout, tokens: int, micro_batches: int, exchange: Callable[[dist.ProcessGroup], Exchange] = AllReduce
+    layout: Layout,
+    tokens: int,
+    micro_batches: int,
+    exchange: Callable[[dist.ProcessGroup], Exchange] = AllReduce,
+    rebalance: Rebalance | None = None,
 ) -> Callable[[Transformer, Choice], Ranks]:
     """For training.pretrain.pretrain: makes of a whole model this rank's part."""
 
     def spread(model: Transformer, choice: Choice) -> Ranks:
-        return ManyRanks(model, layout, tokens, micro_batches, choice.bf16, exchange)
+        return ManyRanks(model, layout, tokens, micro_batches, choice.bf16, exchange, rebalance)
 
     return spread
 
@@ -46,8 +58,11 @@ class ManyRanks:
         micro_batches: int,
         bf16: bool,
         exchange: Callable[[dist.ProcessGroup], Exchange],
+        rebalance: Rebalance | None = None,
     ) -> None:
         self.model, self.micro_batches, self.bf16 = model, micro_batches, bf16
+        self.tokens, self.rebalance = tokens, rebalance
+        self.rows, self.watched = 1, 0  # of this rank's micro-batches; steps since stages were last looked at
         self.mesh = Mesh(model, layout, tokens, exchange)
         self.world: World = self.mesh
         self.view: View = MeshView(self.mesh)
@@ -57,18 +72,19 @@ class ManyRanks:
         return dist.get_rank() == 0
 
     def choice(self, mine: Choice) -> Choice:
-        told = torch.tensor([int(mine.bf16), KERNELS.index(mine.attention)])
-        dist.broadcast(told, 0)
-        self.bf16 = bool(told[0])
-        return replace(mine, bf16=self.bf16, attention=KERNELS[int(told[1])])
+        agreed = first_choice(mine)
+        self.bf16 = agreed.bf16
+        return agreed
 
     def share(self, batches: list[TokenBatch], seed: int, step: int) -> list[TokenBatch]:
         """Also seeds what dropout draws, from the step and the data rank alone: nothing of it needs to be saved, and
         tensor-parallel neighbors drop the same channels."""
         stage = self.mesh.pipeline.rank if self.mesh.pipeline is not None else 0
-        told = hashlib.blake2b(f"{seed} {step} {self.mesh.rank} {stage}".encode(), digest_size=8).digest()
-        torch.manual_seed(int.from_bytes(told) >> 1)
-        return [share(batch, self.mesh.rank, self.mesh.ranks) for batch in batches]
+        torch.manual_seed(seed_of(seed, step, self.mesh.rank, stage))
+        shares = [share(batch, self.mesh.rank, self.mesh.ranks) for batch in batches]
+        self.rows = max(1, *(len(batch.ids) for batch in shares))
+        self.watched += 1
+        return shares
 
     def loss_sum(self, batches: list[TokenBatch], bf16: bool) -> float:
         """A pipeline is given as many batches as in a step: those that are missing have no target."""
@@ -81,6 +97,23 @@ class ManyRanks:
 
     def agreed(self, flag: bool) -> bool:
         return self.mesh.agreed(flag)
+
+    def moved(self) -> bool:
+        """All ranks decide alike: they look at the same numbers."""
+        layout, pipeline = self.mesh.layout, self.mesh.pipeline
+        if pipeline is None or self.rebalance is None or not layout.costs or self.watched < STEPS:
+            return False
+        mine = torch.zeros(2, len(layout.sizes), dtype=torch.float64)
+        reference = reference_seconds(self.model.config, self.rows, self.tokens)
+        for index in pipeline.stages:
+            mine[:, index] = torch.tensor([pipeline.busy[index].seconds / self.watched, reference])
+            pipeline.busy[index].seconds = 0.0
+        self.watched = 0
+        dist.all_reduce(mine, op=dist.ReduceOp.MAX)  # of a stage's replicas all wait for the slowest
+        split = resplit(layout.sizes, layout.costs, mine[0].tolist(), mine[1].tolist(), self.rebalance.limit)
+        if split is not None:
+            self.rebalance.on_split(replace(layout, sizes=split.sizes, costs=split.costs), split)
+        return split is not None
 
     def tensors(self, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
         return whole_tensors(self.mesh, optimizer) | self.memories()
@@ -103,3 +136,10 @@ class ManyRanks:
         if isinstance(exchange, LargestOfBlock):
             before = len({key.partition("/")[0] for key in tensors if key.startswith("rank")})
             exchange.load([part(tensors, f"rank{rank}") for rank in range(before)])
+
+
+def first_choice(mine: Choice) -> Choice:
+    """What the first rank chose."""
+    told = torch.tensor([int(mine.bf16), KERNELS.index(mine.attention)])
+    dist.broadcast(told, 0)
+    return replace(mine, bf16=bool(told[0]), attention=KERNELS[int(told[1])])

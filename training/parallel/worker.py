@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,9 @@ from training.model import Transformer
 from training.parallel.blockwise import LargestOfBlock
 from training.parallel.launch import joined
 from training.parallel.layout import Layout
+from training.parallel.rebalance import Split
 from training.parallel.reducer import AllReduce
-from training.parallel.run import spread_over
+from training.parallel.run import Rebalance, spread_over
 from training.pretrain import PretrainConfig, pretrain
 
 
@@ -39,6 +40,7 @@ class Job:
     layout: dict[str, Any]  # Layout
     compress: float = 0.0  # share of the bytes of gradients that is saved; 0: all are sent
     warmup: int = 0  # steps that send all gradients before compression begins
+    rebalance: float = 0.0  # times the mean that the busiest pipeline stage may take before blocks move; 0: any
 
     def save(self, path: Path) -> None:
         beside = path.with_name(f"{path.name}.writing")
@@ -70,20 +72,37 @@ class Teller:
 
 
 def main() -> None:
-    job = Job.load(Path(sys.argv[1]))
-    with joined() as device:
+    path = Path(sys.argv[1])
+    turn = 0
+    while not go(path, turn):
+        turn += 1
+
+
+def go(path: Path, turn: int) -> bool:
+    """The run as the job has it, until it ends (True) or the job says another layout."""
+    job = Job.load(path)
+    with joined(turn) as device:
         config = PretrainConfig(**job.config)
-        layout = Layout(**job.layout | {"sizes": tuple(job.layout["sizes"])})
+        layout = Layout(**job.layout | {name: tuple(job.layout[name]) for name in ("sizes", "costs")})
+        teller = Teller(dist.get_rank() == 0)
+
+        def on_split(other: Layout, split: Split) -> None:
+            if teller.first:
+                replace(job, layout=asdict(other)).save(path)
+                print(split.told(layout.sizes), flush=True)
+            dist.barrier()
+
         torch.manual_seed(config.seed)
         model = Transformer(ModelConfig.from_json(job.model)).to(device)
         train, valid = (read_tokens(Path(job.tokens), name) for name in ("train", "valid"))
         exchange = partial(LargestOfBlock, saved=job.compress, warmup=job.warmup) if job.compress else AllReduce
-        spread = spread_over(layout, config.length, config.accumulate, exchange)
-        teller = Teller(dist.get_rank() == 0)
+        rebalance = Rebalance(job.rebalance, on_split) if job.rebalance else None
+        spread = spread_over(layout, config.length, config.accumulate, exchange, rebalance)
         done = pretrain(
             model, train, valid, config, state=Path(job.state), progress=teller, curves=teller, spread=spread
         )
         teller.say({"spent": done.spent})  # the last save included, which its own file cannot tell
+        return done.step >= config.steps
 
 
 if __name__ == "__main__":

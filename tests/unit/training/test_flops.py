@@ -34,7 +34,7 @@ def counted(config: ModelConfig, kernel: str = "plain") -> int:
 
 @pytest.mark.parametrize("config", [OURS, PRUNED, BERT], ids=["ours", "pruned", "bert"])
 def test_a_step_takes_what_torch_counts(config: ModelConfig) -> None:
-    assert pretraining_flops(config, TOKENS) * ROWS * TOKENS == counted(config)
+    assert pretraining_flops(config, TOKENS, ROWS * TOKENS, ROWS * TOKENS) == counted(config)
 
 
 def test_a_classifier_takes_what_torch_counts_but_for_its_head() -> None:
@@ -52,8 +52,14 @@ def test_attention_counts_by_the_length_of_a_row() -> None:
     assert long - short == sum(4 * TOKENS * shape.heads * OURS.head_dim for shape in OURS.layers) > 0
 
 
+def test_tokens_without_a_target_count_but_for_the_output() -> None:
+    """As in a prompt: they go through the blocks, and nothing is asked of them."""
+    asked, read = (pretraining_flops(OURS, TOKENS, 10, targets) for targets in (10, 0))
+    assert asked - read == 3 * 2 * 10 * OURS.width * VOCAB
+
+
 def test_counting_draws_no_random_numbers() -> None:
     before = torch.get_rng_state()
     weights.cache_clear()
-    assert pretraining_flops(OURS, TOKENS) > 0
+    assert pretraining_flops(OURS, TOKENS, 1, 1) > 0
     assert torch.equal(torch.get_rng_state(), before)
