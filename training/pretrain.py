@@ -234,7 +234,7 @@ def pretrain(
     ranks = spread(model, choice) if spread is not None else OneProcess(model)
     choice = ranks.choice(choice)
     done.choice = asdict(choice)
-    if config.look_every and not done.peak:
+    if config.look_every and config.steps and not done.peak:
         done.peak = asdict(peak_of(device, "bf16" if choice.bf16 else "fp32"))
     trainer = Trainer(model, make_adamw(model, config.weight_decay), config.clip, ranks.world)
     best: dict[str, Tensor] = {}  # on the first rank
