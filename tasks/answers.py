@@ -16,12 +16,15 @@ from data.errors import DaymillError
 from data.tokens import parse_tokenizer
 from tasks.params import Params
 from tasks.stage import Context, Result
+from tasks.telemetry import figures
 from training.answers import Part, answering_model, check_causal, load_part, shown
 from training.chat import Limits, Template, with_roles
 from training.checkpoint import Card, save_checkpoint
-from training.curves import open_curves
+from training.curves import Wandb, open_curves
+from training.device import best_device
 from training.generate import Decoding, generate
 from training.model import Transformer
+from training.page import page
 from training.precision import Choice
 from training.pretrain import PretrainConfig, Progressed, check_finite, pretrain, validation_loss
 from training.rouge import lead_words, nearest, rouge, rouge_report
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
 
 SPLIT = Path("artifacts/split")
 OUT = Path("artifacts/finetune")
+PAGE = OUT / "training.html"
 PARTS = ("train", "valid", "test")
 
 
@@ -57,7 +61,7 @@ def learn(params: Finetune, ctx: Context, backbone: Transformer, tokenizer_json:
     model = answering_model(backbone, tokenizer.get_vocab_size(), params.dropout, params.seed)
     untrained = copy.deepcopy(model).eval()
     config = config_of(params, train)
-    done = trained(model, config, train, valid, ctx, round(params.epochs * train.scored))
+    done = trained(model, config, train, valid, ctx, round(params.epochs * train.scored), params.telemetry.wandb)
     precision = Choice(**done.choice).precision
     untrained.set_attention(done.choice["attention"])
     models = {"ours": model, "untrained": untrained}
@@ -118,6 +122,8 @@ def config_of(params: Finetune, train: Part) -> PretrainConfig:
         valid_tokens=0,
         keep_best=True,
         save_every_s=params.answer.save_every_s,
+        save_share=params.save_share,
+        look_every=params.telemetry.every,
         precision=None if params.precision == "auto" else params.precision,
         emulate=params.emulate,
         **params.model_dump(include=set(shared)),
@@ -125,15 +131,16 @@ def config_of(params: Finetune, train: Part) -> PretrainConfig:
 
 
 def trained(
-    model: Transformer, config: PretrainConfig, train: Part, valid: Part, ctx: Context, scored: int
+    model: Transformer, config: PretrainConfig, train: Part, valid: Part, ctx: Context, scored: int, wandb: Wandb
 ) -> Progressed:
     """Train in place; the model ends with the weights of its lowest validation loss."""
     state = ctx.work / "answers.safetensors"
     with (
         ctx.out(OUT / "curves") as folder,
-        open_curves(folder) as curves,
+        open_curves(folder, wandb) as curves,
         ctx.progress(scored, unit="answer tokens") as bar,
     ):
+        model.to(best_device())
         done = pretrain(
             model,
             train.shard,
@@ -149,6 +156,9 @@ def trained(
         raise DaymillError(f"{state}: the run ended without a state; nothing can be kept of it")
     model.load_state_dict(part(saved[0], "best"))
     check_finite(model, "finetune.lr")
+    with ctx.out(PAGE) as path:
+        path.write_text(page("What finetuning did", done.points, done.spent, figures(done)), encoding="utf-8")
+    model.to("cpu")  # where answers are decoded
     return done
 
 

@@ -15,12 +15,16 @@ from data.tokens import VALID, learned_from, load_tokenizer, read_tokens
 from tasks.params import Params, Warmup, tell_cut
 from tasks.progress import Progress
 from tasks.stage import Context, Result, run
+from tasks.telemetry import Look, figures
 from training.checkpoint import Card, save_checkpoint
+from training.clock import breakdown
 from training.config import ModelConfig
 from training.curves import open_curves
+from training.device import best_device
 from training.loader import PackedLoader, TokenBatch
 from training.model import Transformer
 from training.numerics import computed_in, write_record
+from training.page import page
 from training.parallel.compress import Compress
 from training.parallel.launch import launch
 from training.parallel.layout import Layout
@@ -35,6 +39,7 @@ from training.state import load_state, part
 TOKENS = Path("artifacts/tokenize")
 CHECKPOINT = Path("artifacts/pretrain/checkpoint")
 CURVES = Path("artifacts/pretrain/curves")
+PAGE = Path("artifacts/pretrain/training.html")
 
 
 class Compression(Params):
@@ -104,6 +109,9 @@ class Pretrain(Params):
     replay: str | None = Field(description="A run's precision.json, whose choices and decisions are taken again.")
     attention: Literal["auto", "plain", "sdpa"]
     save_every_s: float = Field(ge=0)
+    save_share: float = Field(ge=0, lt=1, description="Share of the wall time that checkpoints may take; 0: any.")
+    compile: Literal["off", "on"]
+    telemetry: Look
     parallel: Parallel
     seed: int = Field(ge=0)
 
@@ -148,13 +156,19 @@ class Pretrain(Params):
             theta_ramp=self.dsrelu.ramp,
             skip=self.dsrelu.skip if sparse else "none",
             skip_share=self.dsrelu.skip_share,
+            compile=self.compile == "on",
+            look_every=self.telemetry.every,
             precision=None if self.precision == "auto" else self.precision,
             attention=None if self.attention == "auto" else self.attention,
         )
 
 
 # Knobs that a run takes as they are.
-PLAIN = set(Pretrain.model_fields) & {field.name for field in fields(PretrainConfig)} - {"precision", "attention"}
+PLAIN = set(Pretrain.model_fields) & {field.name for field in fields(PretrainConfig)} - {
+    "precision",
+    "attention",
+    "compile",
+}
 
 
 def main(params: Pretrain, ctx: Context) -> Result:
@@ -168,15 +182,18 @@ def main(params: Pretrain, ctx: Context) -> Result:
     state = ctx.work / "pretrain.safetensors"
     with (
         ctx.out(CURVES) as folder,
-        open_curves(folder) as curves,
+        open_curves(folder, params.telemetry.wandb) as curves,
         ctx.progress(config.places, unit="tokens") as bar,
     ):
         if params.parallel.ranks == 1 or not params.tokens:
+            model.to(best_device())
             done = pretrain(model, train, valid, config, state=state, progress=bar, curves=curves, note=say)
         else:
             done = over_ranks(model, config, params.parallel, state, bar, curves)
         write_record(folder / "precision.json", done.choice, done.numerics)
     check_finite(model)
+    with ctx.out(PAGE) as path:
+        path.write_text(page("What pretraining did", done.points, done.spent, figures(done)), encoding="utf-8")
     with ctx.out(CHECKPOINT) as folder:
         save_checkpoint(folder, model, Card(model=shape, task="lm"), tokenizer_json)
     metrics = {
@@ -189,6 +206,9 @@ def main(params: Pretrain, ctx: Context) -> Result:
         "valid_loss": done.last("valid/loss"),
         "train_loss": done.last("train/loss"),
         "computed_in": computed_in(done.choice),
+        "mfu": round(done.last("train/mfu"), 4),
+        "peak": done.peak,
+        "time": {part: round(share, 5) for part, share in breakdown(done.spent).items()},
     }
     if params.activation == "dsrelu":
         set_training(model, config)
@@ -224,10 +244,14 @@ def over_ranks(
         )
         job.save(path)
 
+    spent: dict[str, float] = {}
+
     def on_line(line: str) -> None:
         told = as_told(line)
         if "values" in told:
             curves.log(told["step"], told["values"])
+        elif "spent" in told:
+            spent.update(told["spent"])
         elif "tokens" in told:
             bar.advance(told["tokens"] - bar.done, told["note"])
         elif "traffic" in told:
@@ -241,7 +265,7 @@ def over_ranks(
         raise DaymillError(f"{parallel.ranks} ranks ended without a state; see their lines above")
     tensors, meta = saved
     model.load_state_dict(part(tensors, "model"))
-    return Progressed(**meta)
+    return Progressed(**meta | {"spent": spent})
 
 
 def compress_of(asked: Compression, steps: int) -> Compress:

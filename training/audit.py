@@ -211,6 +211,7 @@ def tiny_run(subject: Subject) -> PretrainConfig:
         evaluations=1,
         valid_tokens=subject.length,
         save_every_s=0.0,
+        save_share=0.0,
         precision=subject.config.precision or "fp32",
         emulate=True,  # what is as small as this pays in no precision
         attention=subject.config.attention or KERNELS[0],

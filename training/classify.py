@@ -20,6 +20,9 @@ from torch import Tensor, nn
 from data.batching import POLICIES
 from data.errors import DaymillError
 from data.tokens import pad
+from training.clock import DATA, TELEMETRY, VALIDATION
+from training.device import device_of, moved
+from training.flops import classifying_flops
 from training.losses import label_loss_sum, soft_loss_sum
 from training.memory import keep_freed_memory
 from training.metrics import best_threshold, confusion, headline
@@ -27,14 +30,17 @@ from training.mixed import leaves_plain, set_modes
 from training.model import Classifier, mean_pool
 from training.numerics import Numerics
 from training.optim import make_adamw
+from training.peak import Peak, peak_of
 from training.peers import NoPeers, Peers
 from training.precision import Choice, Kernel, Precision, autocast
 from training.predict import predict_logits
 from training.rows import Rows
 from training.schedule import learning_rate, warmup_steps
 from training.settle import settle
+from training.spacing import Spacing
 from training.state import load_state, part, restore_training, save_state, training_tensors
 from training.step import StepReport, Trainer
+from training.telemetry import Telemetry
 from training.world import seed_of
 
 PROBE_ROWS = 4
@@ -72,6 +78,8 @@ class ClassifyConfig:
     emulate: bool = False  # compute the precision's rounding whatever it costs, also where the device lacks it
     attention: Kernel | None = None  # None: measure
     positive: int | None = None  # index of the label whose F1 is reported on the way
+    save_share: float = 0.02  # of the wall time that saving the state may take; 0: no limit
+    look_every: int = 0  # steps between close looks of telemetry; 0: none
     seed: int = 0
 
 
@@ -90,6 +98,9 @@ class History:
     numerics: dict[str, Any] = field(default_factory=dict)  # training.numerics.Numerics.state
     stopped_early: bool = False
     warmup: int = 0  # steps
+    looks: list[tuple[int, dict[str, float]]] = field(default_factory=list)  # step and values (training.telemetry)
+    spent: dict[str, float] = field(default_factory=dict)  # seconds by part
+    peak: dict[str, Any] = field(default_factory=dict)  # training.peak.Peak, where telemetry is on
 
     @property
     def waiting(self) -> int:
@@ -125,6 +136,7 @@ def train_classifier(
     distill: Distill | None = None,
     on_step: Callable[[int, int], None] | None = None,
     on_eval: Callable[[dict[str, float]], None] | None = None,
+    on_look: Callable[[int, dict[str, float]], None] | None = None,
     progress: Bar | None = None,
     state: Path | None = None,
     spread: Callable[[nn.Module], Peers] | None = None,
@@ -133,8 +145,9 @@ def train_classifier(
     """Train `model` in place; it ends in eval mode with the best weights on `valid` (without it: the last ones).
 
     `teacher` is a frozen classifier or its logits [N, C] for the train rows; `distill` says how to follow it.
-    `on_step(step, steps)` runs before each update; `note` is told how the run computes and why. `state` names a file
-    for exact resume after a kill, saved at every evaluation. Rows without a label must be dropped before. A row's
+    `on_step(step, steps)` runs before each update; `note` is told how the run computes and why; `on_look(step, values)`
+    has what telemetry tells. `state` names a file for exact resume after a kill, saved at evaluations. Rows without a
+    label must be dropped before. A row's
     weight multiplies all of its losses; `valid` is judged unweighted, a row a record. `spread` makes this process one
     of several ranks, which are all given the same arguments and end with the same weights; the first one saves. Raises
     DaymillError without rows, or where all weigh nothing.
@@ -146,7 +159,7 @@ def train_classifier(
     keep_freed_memory()
     torch.manual_seed(config.seed)
     job = Job(model, train, config, teacher, distill, spread(model) if spread is not None else None)
-    return job.run(valid, on_step, on_eval, progress, state, note)
+    return job.run(valid, on_step, on_eval, on_look, progress, state, note)
 
 
 class Job:
@@ -166,7 +179,8 @@ class Job:
         self.steps = config.steps if config.steps is not None else max(1, round(config.epochs * self.per_epoch))
         self.every = max(1, min(self.steps, round(self.per_epoch / config.evaluations)))
         self.trainer = Trainer(model, make_adamw(model, config.weight_decay), config.clip, self.peers.world)
-        self.class_weights = balanced_weights(train) if config.balance else None
+        self.device = device_of(model)
+        self.class_weights = balanced_weights(train).to(self.device) if config.balance else None
         self.history = History(warmup=warmup_steps(config.warmup, self.steps))
         self.average: dict[str, Tensor] = {}
         self.best: dict[str, Tensor] = {}
@@ -175,6 +189,7 @@ class Job:
         self.teacher = teacher
         self.soft: Tensor | None = None
         self.precision: Precision = "fp32"
+        self.flops = 0  # of the last step, on all ranks
         self.order: tuple[int, NDArray[np.int64]] = (-1, np.empty(0, dtype=np.int64))
 
     def run(
@@ -182,6 +197,7 @@ class Job:
         valid: Rows | None,
         on_step: Callable[[int, int], None] | None,
         on_eval: Callable[[dict[str, float]], None] | None,
+        on_look: Callable[[int, dict[str, float]], None] | None,
         progress: Bar | None,
         state: Path | None,
         note: Callable[[str], None],
@@ -200,28 +216,39 @@ class Job:
         else:
             self.trainer.numerics.load(self.history.numerics)
         self.prepare_teacher()
+        telemetry = self.watched(choice)
+        spacing = Spacing(0.0, self.config.save_share, telemetry.clock)
+        if on_look is not None:
+            for step, values in self.history.looks:
+                on_look(step, values)
         self.model.train()
         if progress is not None and self.history.steps:
             progress.advance(self.history.steps * self.config.rows)
         while self.history.steps < self.steps and not self.history.stopped_early:
             if on_step is not None:
                 on_step(self.history.steps, self.steps)
-            report = self.update()
-            if report.skipped:  # its rows are used up; schedule, counters and average stay
-                self.history.skipped += 1
+            seen = len(self.history.looks)
+            report = self.update(telemetry)
+            if report.skipped:
                 continue
-            self.history.steps += 1
             loss = report.loss
+            if on_look is not None and len(self.history.looks) > seen:
+                with telemetry.part(TELEMETRY):
+                    on_look(*self.history.looks[-1])
             if progress is not None:
                 progress.advance(self.config.rows, f"loss {loss:.3f}, {self.history.tokens_per_s:,.0f} tokens/s")
             if self.history.steps % self.every == 0 or self.history.steps == self.steps:
                 if valid is not None:
-                    entry = self.evaluate(valid, loss)
+                    with telemetry.part(VALIDATION):
+                        entry = self.evaluate(valid, loss)
                     self.history.stopped_early = 0 < self.config.patience <= self.history.waiting
                     if on_eval is not None:
                         on_eval(entry)
-                if state is not None and self.peers.rank == 0:
-                    self.save(state)
+                ended = self.history.stopped_early or self.history.steps == self.steps
+                if state is not None and self.peers.rank == 0 and (spacing.due() or ended):
+                    with spacing.saving():
+                        self.save(state)
+        telemetry.clock.tick()
         self.finish(valid)
         self.history.numerics = self.trainer.numerics.state()
         return self.history
@@ -232,18 +259,35 @@ class Job:
         self.trainer.numerics = Numerics(self.model, choice, tell=note)
         self.model.backbone.set_attention(choice.attention)
 
-    def update(self) -> StepReport:
-        """One step, as a rule an update."""
+    def watched(self, choice: Choice) -> Telemetry:
+        every, known = self.config.look_every, self.history.peak
+        if every and not known:
+            known = self.history.peak = asdict(peak_of(self.device, choice.precision))
+        return Telemetry(every, self.trainer, self.peers.view, Peak(**known) if known else None, self.history.spent)
+
+    def update(self, telemetry: Telemetry) -> StepReport:
+        """One step, as a rule an update; of one that is skipped the rows are used up, and nothing else counts."""
         start = time.perf_counter()
         step, config = self.history.steps, self.config
         rate = learning_rate(step, self.steps, config.lr, self.history.warmup, config.floor)
-        report = self.trainer.step(self.micro_batches(step + self.history.skipped), self.loss_sum, self.weight, rate)
+        with telemetry.part(DATA):
+            batches = self.micro_batches(step + self.history.skipped)
+        with telemetry.step(step + 1):
+            report = self.trainer.step(batches, self.loss_sum, self.weight, rate)
         if self.average and report.updated:
             # Early on the average follows quickly, so that it does not remember the first random weights.
             decay = min(config.average, (1 + step) / (10 + step))
             now = [p.detach() for p in self.model.parameters()]
             torch._foreach_lerp_(list(self.average.values()), now, 1 - decay)
         self.history.seconds += time.perf_counter() - start
+        if report.skipped:
+            self.history.skipped += 1
+            return report
+        self.history.steps += 1
+        values = telemetry.after_step(self.history.steps, report, self.flops)
+        if values:
+            values |= {"train/loss": report.loss, "train/grad_norm": report.grad_norm, "train/lr": rate}
+            self.history.looks.append((self.history.steps, values))
         return report
 
     def micro_batches(self, step: int) -> list[RowBatch]:
@@ -255,6 +299,8 @@ class Job:
         tokens = self.train.tokens
         lengths = np.array([len(tokens[i]) for i in chosen])
         self.history.tokens += int(lengths.sum())
+        if self.config.look_every:
+            self.flops = sum(classifying_flops(self.model.backbone.config, int(length)) for length in lengths)
         rank, ranks = self.peers.rank, self.peers.ranks
         shares = [chosen]
         if ranks > 1:  # a step's rows are dealt by length: no rank has much more to do than another
@@ -274,11 +320,11 @@ class Job:
     def batch(self, index: NDArray[np.int64]) -> RowBatch:
         ids, mask = pad([self.train.tokens[i] for i in index])
         return RowBatch(
-            torch.from_numpy(ids),
-            torch.from_numpy(mask),
-            torch.from_numpy(self.train.labels[index]),
-            None if self.soft is None else self.soft[torch.from_numpy(index)],
-            None if self.train.weights is None else torch.from_numpy(self.train.weights[index]),
+            moved(torch.from_numpy(ids), self.device),
+            moved(torch.from_numpy(mask), self.device),
+            moved(torch.from_numpy(self.train.labels[index]), self.device),
+            None if self.soft is None else moved(self.soft[torch.from_numpy(index)], self.device),
+            None if self.train.weights is None else moved(torch.from_numpy(self.train.weights[index]), self.device),
         )
 
     def loss_sum(self, batch: RowBatch) -> Tensor:
@@ -404,9 +450,11 @@ class Job:
         restore_training(self.model, self.trainer.optimizer, tensors)
         average = part(tensors, "average")
         # In the order of the parameters, which the update of the average walks along.
-        self.average = {name: average[name] for name, _ in self.model.named_parameters() if name in average}
+        named = self.model.named_parameters()
+        self.average = {name: average[name].to(self.device) for name, _ in named if name in average}
         self.best = part(tensors, "best")
-        self.history, self.best_loss = History(**meta["history"]), meta["best_loss"]
+        looks = [(step, values) for step, values in meta["history"]["looks"]]
+        self.history, self.best_loss = History(**meta["history"] | {"looks": looks}), meta["best_loss"]
 
 
 class Swapped:

@@ -7,6 +7,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from training.layers import OneRank, View
 from training.precision import Choice
 from training.world import Alone, World
 
@@ -15,6 +16,7 @@ class Peers(Protocol):
     """The ranks that share the rows of a run, seen from one of them; each calls the same methods in the same order."""
 
     world: World
+    view: View  # the ranks as telemetry sees them
     rank: int
     ranks: int
 
@@ -34,6 +36,7 @@ class NoPeers:
 
     def __init__(self) -> None:
         self.world: World = Alone()
+        self.view: View = OneRank()
 
     def choice(self, mine: Choice) -> Choice:
         return mine

@@ -15,18 +15,25 @@ from torch import Tensor
 from data.batching import pack_documents
 from data.errors import DaymillError
 from data.tokens import TokenShard
+from training.clock import DATA, TELEMETRY, VALIDATION
+from training.device import compile_blocks, device_of
+from training.flops import pretraining_flops
+from training.layers import OneRank, View
 from training.loader import PackedLoader, TokenBatch, batch_of
 from training.memory import keep_freed_memory
 from training.mixed import leaves_plain, set_modes
 from training.model import Transformer
 from training.numerics import Numerics, read_record
 from training.optim import make_adamw
+from training.peak import Peak, peak_of
 from training.precision import Choice, Kernel, Precision, Scaling, autocast
 from training.schedule import Decay, learning_rate, warmup_steps
 from training.settle import settle
+from training.spacing import Spacing
 from training.sparse import Skip, theta_at
 from training.state import load_state, part, restore_training, save_state, training_tensors
 from training.step import Trainer
+from training.telemetry import Telemetry
 from training.world import Alone, World
 
 PROBE_ROWS = 2
@@ -54,6 +61,7 @@ class PretrainConfig:
     evaluations: int = 4  # validations on the way, the last one at the end
     valid_tokens: int = 50_000  # token places of a validation; 0: all
     save_every_s: float = 15.0
+    save_share: float = 0.02  # of the wall time that checkpoints may take; 0: no limit
     patience: int = 0  # validations without a lower loss before the run ends; 0: none ends it
     keep_best: bool = False  # the state also holds the weights of the lowest validation loss, as `best/...`
     precision: Precision | None = None  # None: measure
@@ -61,6 +69,8 @@ class PretrainConfig:
     fp8_scaling: Scaling = "tensor"
     replay: str | None = None  # a run's precision.json: its choices and decisions are taken again
     attention: Kernel | None = None  # None: measure
+    compile: bool = False  # blocks, on a GPU
+    look_every: int = 0  # steps between close looks of telemetry; 0: none
 
     @property
     def steps(self) -> int:
@@ -88,6 +98,8 @@ class Progressed:
     skipped: int = 0  # steps that were not finite: their rows are used up, nothing else of them counts
     numerics: dict[str, Any] = field(default_factory=dict)  # training.numerics.Numerics.state
     points: list[tuple[int, dict[str, float]]] = field(default_factory=list)
+    spent: dict[str, float] = field(default_factory=dict)  # seconds by part (training.telemetry)
+    peak: dict[str, Any] = field(default_factory=dict)  # training.peak.Peak, where telemetry is on
 
     @property
     def tokens_per_s(self) -> float:
@@ -136,6 +148,11 @@ class Ranks(Protocol):
         """Whether this rank tells and saves."""
         ...
 
+    @property
+    def view(self) -> View:
+        """The ranks as telemetry sees them."""
+        ...
+
     def choice(self, mine: Choice) -> Choice:
         """What the first rank chose."""
         ...
@@ -176,6 +193,7 @@ class OneProcess:
     def __init__(self, model: Transformer) -> None:
         self.model = model
         self.world: World = Alone()
+        self.view: View = OneRank()
 
     def choice(self, mine: Choice) -> Choice:
         return mine
@@ -222,7 +240,8 @@ def pretrain(
     """
     keep_freed_memory()
     torch.manual_seed(config.seed)
-    loader = PackedLoader(train, config.length, config.rows, config.seed)
+    device = device_of(model)
+    loader = PackedLoader(train, config.length, config.rows, config.seed, device)
     done = Progressed()
     follow = read_record(Path(config.replay), model)[1] if config.replay else None
     saved = load_state(state)
@@ -232,10 +251,12 @@ def pretrain(
         loader.seek(done.position)
         choice = Choice(**done.choice)
     else:
-        choice = probe(model, batch_of(loader.packed, 0, PROBE_ROWS), config)
+        choice = probe(model, batch_of(loader.packed, 0, PROBE_ROWS, device), config)
     ranks = spread(model, choice) if spread is not None else OneProcess(model)
     choice = ranks.choice(choice)
     done.choice = asdict(choice)
+    if config.look_every and config.steps and not done.peak:
+        done.peak = asdict(peak_of(device, choice.precision))
     set_modes(model, choice)
     tell = note if ranks.first else lambda _line: None
     numerics = Numerics(model, choice, follow, tell)
@@ -249,6 +270,11 @@ def pretrain(
         best = {f"best/{name}": tensor for name, tensor in part(tensors, "best").items()}
     model.set_attention(choice.attention)
     set_training(model, config)
+    if config.compile:
+        compile_blocks(model.blocks, device)
+    peak = Peak(**done.peak) if done.peak else None
+    telemetry = Telemetry(config.look_every, trainer, ranks.view, peak, done.spent, config.compile)
+    spacing = Spacing(config.save_every_s, config.save_share, telemetry.clock)
     if progress is not None and done.tokens:
         progress.advance(done.tokens)
     if curves is not None:
@@ -259,7 +285,6 @@ def pretrain(
         return token_loss_sum(model, batch, choice.precision)
 
     model.train()
-    last_save = time.monotonic()
     evaluate_at = {round(config.steps * (i + 1) / config.evaluations) for i in range(config.evaluations)}
     ended = done.ended(config)
     while not ended:
@@ -267,9 +292,13 @@ def pretrain(
             on_step(done.step)
         model.set_theta(theta_at(done.step, config.steps, config.theta_ramp))
         start = time.perf_counter()
-        batches = ranks.share([loader.next() for _ in range(config.accumulate)], config.seed, done.step)
+        with telemetry.part(DATA):
+            whole = [loader.next() for _ in range(config.accumulate)]
+            flops = flops_of(model, whole) if config.look_every else 0
+            batches = ranks.share(whole, config.seed, done.step)
         rate = rate_of(done.step, config)
-        report = trainer.step(batches, loss_sum, lambda batch: batch.tokens, rate)
+        with telemetry.step(done.step + 1):
+            report = trainer.step(batches, loss_sum, lambda batch: batch.tokens, rate)
         done.seconds += time.perf_counter() - start
         done.position = loader.position()
         if report.skipped:  # its rows are used up; schedule, counters and curves stay
@@ -279,27 +308,31 @@ def pretrain(
         done.tokens += int(report.weight)
         values = {"train/loss": report.loss, "train/grad_norm": report.grad_norm, "train/lr": rate}
         if done.step in evaluate_at:
-            values["valid/loss"] = validation_loss(model, valid, config, choice.precision, ranks)
+            with telemetry.part(VALIDATION):
+                values["valid/loss"] = validation_loss(model, valid, config, choice.precision, ranks)
         values["train/tokens_per_s"] = done.tokens_per_s
+        values |= telemetry.after_step(done.step, report, flops)
         done.points.append((done.step, values))
         if config.keep_best and done.step in evaluate_at and ranks.agreed(done.best_step == done.step):
-            whole = part(ranks.tensors(trainer.optimizer), "model")
-            best = {f"best/{name}": tensor.detach().clone() for name, tensor in whole.items()}
+            weights = part(ranks.tensors(trainer.optimizer), "model")
+            best = {f"best/{name}": tensor.detach().clone() for name, tensor in weights.items()}
         if curves is not None:
-            curves.log(done.step, values)
+            with telemetry.part(TELEMETRY):
+                curves.log(done.step, values)
         if progress is not None:
             progress.advance(int(report.weight), f"loss {report.loss:.3f}")
         ended = done.step == config.steps
         if config.patience and done.step in evaluate_at:
             ended = ranks.agreed(done.ended(config))
-        if ranks.agreed(time.monotonic() - last_save >= config.save_every_s or ended):
-            done.numerics = numerics.state()
-            tensors = ranks.tensors(trainer.optimizer) | best
-            if ranks.first:
-                save_state(state, tensors, asdict(done))
+        if ranks.agreed(spacing.due() or ended):
+            with spacing.saving():
+                done.numerics = numerics.state()
+                tensors = ranks.tensors(trainer.optimizer) | best
+                if ranks.first:
+                    save_state(state, tensors, asdict(done))
             if not ended and ranks.moved():
                 break
-            last_save = time.monotonic()
+    telemetry.clock.tick()
     model.set_theta(1.0)
     model.eval()
     return done
@@ -345,6 +378,12 @@ def token_loss_sum(model: Transformer, batch: TokenBatch, precision: Precision =
         return summed
 
 
+def flops_of(model: Transformer, batches: list[TokenBatch]) -> int:
+    """What training on packed rows takes, padding not counted."""
+    real = sum(int((batch.docs >= 0).sum()) for batch in batches)
+    return pretraining_flops(model.config, batches[0].ids.shape[1], real, sum(batch.tokens for batch in batches))
+
+
 def validation_loss(
     model: Transformer, shard: TokenShard, config: PretrainConfig, precision: Precision, ranks: Ranks | None = None
 ) -> float:
@@ -352,7 +391,8 @@ def validation_loss(
     ranks = ranks or OneProcess(model)
     packed = pack_documents(shard, config.length, seed=config.seed)
     rows = len(packed) if not config.valid_tokens else min(len(packed), -(-config.valid_tokens // config.length))
-    batches = [batch_of(packed, start, min(rows, start + config.rows)) for start in range(0, rows, config.rows)]
+    starts, device = range(0, rows, config.rows), device_of(model)
+    batches = [batch_of(packed, start, min(rows, start + config.rows), device) for start in starts]
     was_training = model.training
     model.eval()
     total, tokens = 0.0, sum(batch.tokens for batch in batches)

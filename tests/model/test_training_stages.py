@@ -37,7 +37,8 @@ PRETRAIN: dict[str, Any] = {
     "depth": 1, "tokens": 4000, "length": 32, "max_len": 32, "rows": 4, "accumulate": 1, "lr": 2e-3, "warmup": 0.1,
     "floor": 0.05, "weight_decay": 0.1, "clip": 1.0, "dropout": 0.0, "precision": "fp32", "attention": "plain",
     "emulate": False, "fp8_scaling": "tensor", "replay": None,
-    "save_every_s": 1, "seed": 0, "smoothing": 0.0, "activation": "swiglu", "kv_heads": None,
+    "save_every_s": 1, "save_share": 0.02, "compile": "off", "telemetry": {"every": 5, "wandb": "off"}, "seed": 0,
+    "smoothing": 0.0, "activation": "swiglu", "kv_heads": None,
     "dsrelu": {"theta": 0.3, "learned": False, "ramp": 0.3, "skip": "none", "skip_share": 0.6},
     "parallel": {
         "data": 1, "tensor": 1, "pipeline": 1, "schedule": "auto", "shard": False, "rebalance": 1.25, "restarts": 0,
@@ -48,7 +49,8 @@ FINETUNE: dict[str, Any] = {
     "from": "pretrain", "positive": None, "max_len": 24, "max_chars": 200, "tail": 0.5, "attention": "full",
     "epochs": 6, "rows": 16, "max_tokens": 512, "batches": "buckets", "lr": 3e-3, "warmup": 0.1, "floor": 0.05,
     "weight_decay": 0.05, "clip": 1.0, "dropout": 0.0, "smoothing": 0.05, "balance": True, "average": 0.9,
-    "evaluations": 1, "patience": 3, "precision": "fp32", "emulate": False, "seed": 0,
+    "evaluations": 1, "patience": 3, "precision": "fp32", "emulate": False, "save_share": 0.02,
+    "telemetry": {"every": 5, "wandb": "off"}, "seed": 0,
 }  # fmt: skip
 PARTS = {"train": 240, "valid": 60, "test": 90}
 BAIT = {"ham": "agenda notes", "spam": "winner prize", "scam": "inherit gold"}
@@ -123,6 +125,11 @@ def test_from_records_to_a_judged_classifier(tmp_path: Path, monkeypatch: pytest
     assert len(tokens) == PARTS["train"], "rows without a label are learned from too"
     assert list((out / "pretrain/curves/tensorboard").glob("events*"))
     assert (out / "finetune/curves/dvclive/plots/metrics/valid_loss.tsv").exists()
+    for stage in ("pretrain", "finetune"):
+        assert list((out / stage / "curves/dvclive/plots/metrics/layers/ffn_dead").glob("*.tsv"))
+        html = (out / stage / "training.html").read_text()
+        assert "Where the time went" in html and "Layers at the last look" in html
+    assert sum(report["time"].values()) == pytest.approx(1, abs=1e-3)
 
 
 def test_weights_of_the_train_records_are_used_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

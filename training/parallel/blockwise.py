@@ -93,7 +93,7 @@ def chosen(flat: Tensor, blocks: Blocks) -> tuple[Tensor, Tensor]:
     bits = wide.view(torch.int64 if wide.element_size() == 8 else torch.int32)
     sign = torch.iinfo(bits.dtype).min
     keys = bits & (-MAX_BLOCK - sign)  # all but the sign and the last eight bits
-    keys |= torch.arange(blocks.block, dtype=bits.dtype).unsqueeze(1)
+    keys |= torch.arange(blocks.block, dtype=bits.dtype, device=bits.device).unsqueeze(1)
     largest = keys.amax(1, keepdim=True)
     places = (largest & (MAX_BLOCK - 1)).long()
     words = largest | (bits.gather(1, places) & sign)
@@ -117,7 +117,8 @@ class Gathering:
 
     def wait(self) -> Tensor:
         self.waiting.wait()
-        summed = torch.zeros(self.blocks.groups, self.blocks.block, self.blocks.lanes, dtype=self.dtype)
+        shape, device = (self.blocks.groups, self.blocks.block, self.blocks.lanes), self.gathered.device
+        summed = torch.zeros(shape, dtype=self.dtype, device=device)
         for words in self.gathered.view(-1, self.blocks.groups, 1, self.blocks.lanes):  # by rank: the same sums on each
             wide = torch.float64 if words.element_size() == 8 else torch.float32
             values = (words & -MAX_BLOCK).view(wide).to(self.dtype)

@@ -19,6 +19,8 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
 
 from data.errors import DaymillError
+from training.clock import waiting
+from training.device import device_of
 from training.loader import TokenBatch, share
 from training.model import Transformer
 from training.parallel.orders import Schedule
@@ -84,7 +86,8 @@ class Mesh:
                 "only pretraining splits a model; other training has data ranks alone, with shard: false"
             )
         shape = (layout.pipeline, layout.data, layout.tensor)
-        mesh = init_device_mesh("cpu", shape, mesh_dim_names=("pipeline", "data", "tensor"))
+        self.device = device_of(model)
+        mesh = init_device_mesh(self.device.type, shape, mesh_dim_names=("pipeline", "data", "tensor"))
         self.layout, self.model = layout, model
         self.pipes, self.replicas, self.tensors = (mesh.get_group(name) for name in ("pipeline", "data", "tensor"))
         self.rank, self.ranks = dist.get_rank(self.replicas), layout.data
@@ -123,6 +126,7 @@ class Mesh:
                 mine = group
         return mine
 
+    @waiting
     def sums(self, values: Sequence[float]) -> list[float]:
         summed = torch.tensor(values, dtype=torch.float64)
         dist.all_reduce(summed, group=self.replicas)
@@ -138,7 +142,8 @@ class Mesh:
         if total <= 0:
             return 0.0
         told = torch.tensor(self.pipeline.run(micro_batches, total), dtype=torch.float64)
-        dist.all_reduce(told, group=self.pipes)  # only the last stage has a loss
+        with waiting:
+            dist.all_reduce(told, group=self.pipes)  # only the last stage has a loss
         return float(told)
 
     def evaluate(self, micro_batches: Sequence[TokenBatch], loss_sum: Callable[[TokenBatch], Tensor]) -> float:
@@ -153,6 +158,7 @@ class Mesh:
             mine = float(told)
         return self.sums([mine])[0]
 
+    @waiting
     def agreed(self, flag: bool) -> bool:
         """What the first rank says: clocks differ, and all must act alike."""
         told = torch.tensor(int(flag))
@@ -165,6 +171,7 @@ class Mesh:
         if isinstance(self.model, FSDPModule):
             self.model.set_requires_gradient_sync(True)
 
+    @waiting
     def reduce_gradients(self) -> None:
         if self.reducer is not None:
             self.reducer.finish()
@@ -175,16 +182,17 @@ class Mesh:
 
     def clip(self, parameters: Iterable[Tensor], limit: float) -> float:  # noqa: ARG002 (it knows its own)
         """The norm counts a split parameter in parts, a whole one once, the tied embedding once."""
-        squares = torch.zeros((), dtype=torch.float64)
+        squares = torch.zeros((), dtype=torch.float64, device=self.device)
         for name, p in self.named:
             tied_again = name == TIED and self.pipeline is not None and not self.pipeline.has_first
             if p.grad is not None and (name in self.pieces or self.tensor_rank == 0) and not tied_again:
                 squares += torch.linalg.vector_norm(local(p.grad), dtype=torch.float64) ** 2
         shards = self.layout.data if self.sharded else 1
         sizes = (self.layout.tensor, self.layout.pipeline, shards)
-        for group, ranks in zip((self.tensors, self.pipes, self.replicas), sizes, strict=True):
-            if ranks > 1:
-                dist.all_reduce(squares, group=group)
+        with waiting:
+            for group, ranks in zip((self.tensors, self.pipes, self.replicas), sizes, strict=True):
+                if ranks > 1:
+                    dist.all_reduce(squares, group=group)
         norm = sqrt(float(squares)) if torch.isfinite(squares) else float(squares)
         scale = min(1.0, limit / (norm + 1e-6))
         if scale < 1.0:

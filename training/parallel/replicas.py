@@ -22,10 +22,12 @@ from torch import nn
 from data.errors import DaymillError
 from training.checkpoint import Card, load_checkpoint, save_checkpoint
 from training.classify import Bar, ClassifyConfig, Distill, History, train_classifier
+from training.layers import View
 from training.model import Classifier
 from training.parallel.launch import RESTARTS, joined, launch
 from training.parallel.layout import Layout, Mesh
 from training.parallel.run import told_by_first
+from training.parallel.view import MeshView
 from training.precision import Choice
 from training.rows import Rows
 from training.state import load_state, part, save_state
@@ -40,7 +42,9 @@ class Replicas:
 
     def __init__(self, model: nn.Module) -> None:
         self.rank, self.ranks = dist.get_rank(), dist.get_world_size()
-        self.world: World = Mesh(model, Layout(data=self.ranks), tokens=0)
+        mesh = Mesh(model, Layout(data=self.ranks), tokens=0)
+        self.world: World = mesh
+        self.view: View = MeshView(mesh)
 
     def choice(self, mine: Choice) -> Choice:
         return Choice(**told_by_first(asdict(mine)))
@@ -100,7 +104,7 @@ def train_over_ranks(
     tensors, meta = saved
     model.load_state_dict(part(tensors, "model"))
     model.eval()
-    return History(**meta)
+    return History(**meta | {"looks": [(step, values) for step, values in meta["looks"]]})
 
 
 def save_rows(path: Path, rows: Rows, teacher: NDArray[np.float32] | None = None) -> None:
@@ -147,9 +151,10 @@ class Teller:
 def main() -> None:
     folder = Path(sys.argv[1])
     job = json.loads((folder / JOB).read_text(encoding="utf-8"))
-    with joined():
+    with joined() as device:
         model, _ = load_checkpoint(folder / START)
         assert isinstance(model, Classifier)
+        model.to(device)
         train, teacher = read_rows(folder / "train.npz")
         valid = read_rows(folder / "valid.npz")[0] if (folder / "valid.npz").exists() else None
         teller = Teller() if dist.get_rank() == 0 else None

@@ -12,11 +12,13 @@ import torch.distributed as dist
 from torch import Tensor
 
 from data.errors import DaymillError
+from training.layers import View
 from training.loader import TokenBatch, share
 from training.model import Transformer
 from training.parallel.layout import Layout, Mesh
 from training.parallel.rebalance import STEPS, Split, reference_seconds, resplit
 from training.parallel.reducer import AllReduce, Exchange
+from training.parallel.view import MeshView
 from training.parallel.whole import restore_part, whole_tensors
 from training.parallel.wire import Wire
 from training.precision import Choice, Precision
@@ -90,6 +92,7 @@ class ManyRanks:
         self.rows, self.watched = 1, 0  # of this rank's micro-batches; steps since stages were last looked at
         self.mesh = Mesh(model, layout, tokens, exchange)
         self.world: World = self.mesh
+        self.view: View = MeshView(self.mesh)
 
     @property
     def first(self) -> bool:

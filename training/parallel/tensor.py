@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from data.batching import IGNORE
 from data.errors import DaymillError
+from training.clock import waiting
 from training.config import ModelConfig
 from training.losses import CHUNK, real_places
 from training.mixed import product
@@ -198,7 +199,8 @@ class SplitCrossEntropy(torch.autograd.Function):
             hit = place.where(mine, 0).unsqueeze(1)
             logits = (h @ weight.T).to(exact)
             largest = logits.max(1).values
-            dist.all_reduce(largest, dist.ReduceOp.MAX, group=group)
+            with waiting:
+                dist.all_reduce(largest, dist.ReduceOp.MAX, group=group)
             logits -= largest.unsqueeze(1)
             wanted = logits.gather(1, hit).squeeze(1) * mine
             if smoothing:
@@ -206,7 +208,8 @@ class SplitCrossEntropy(torch.autograd.Function):
             told = torch.stack([torch.zeros_like(largest), wanted])
             p = logits.exp_()
             told[0] = p.sum(1)
-            dist.all_reduce(told, group=group)
+            with waiting:
+                dist.all_reduce(told, group=group)
             total += (told[0].log() - told[1]).masked_fill(ignored, 0).sum()
             if grad_hidden is not None and grad_weight is not None:
                 p /= told[0].unsqueeze(1)
@@ -266,7 +269,8 @@ def gathered(x: Tensor, group: dist.ProcessGroup) -> Tensor:
     ranks = dist.get_world_size(group)
     mine = x.transpose(0, 1).contiguous()  # collectives go along the first axis
     whole = mine.new_empty(ranks * mine.shape[0], *mine.shape[1:])
-    dist.all_gather_single(whole, mine, group=group)
+    with waiting:
+        dist.all_gather_single(whole, mine, group=group)
     return whole.transpose(0, 1).contiguous()  # as what pipelines send must be
 
 
@@ -275,7 +279,8 @@ def summed_part(x: Tensor, group: dist.ProcessGroup) -> Tensor:
     ranks = dist.get_world_size(group)
     whole = x.transpose(0, 1).contiguous()
     part = whole.new_empty(whole.shape[0] // ranks, *whole.shape[1:])
-    dist.reduce_scatter_single(part, whole, group=group)
+    with waiting:
+        dist.reduce_scatter_single(part, whole, group=group)
     return part.transpose(0, 1).contiguous()
 
 

@@ -79,7 +79,7 @@ class GroupWire:
 
     def gather(self, mine: Tensor) -> tuple[Tensor, Waiting]:
         self.traffic.moved((self.ranks - 1) * mine.numel() * mine.element_size())
-        every = torch.empty(self.ranks, mine.numel(), dtype=mine.dtype)
+        every = torch.empty(self.ranks, mine.numel(), dtype=mine.dtype, device=mine.device)
         work = dist.all_gather_single(every.view(-1), mine, group=self.group, async_op=True)
         return every, Work(work, self.traffic, mine)
 

@@ -86,7 +86,7 @@ def main() -> None:
 def go(path: Path, turn: int) -> bool:
     """The run as the job has it, until it ends (True) or the job says another layout."""
     job = Job.load(path)
-    with joined(turn):
+    with joined(turn) as device:
         config = PretrainConfig(**job.config)
         layout = Layout(**job.layout | {name: tuple(job.layout[name]) for name in ("sizes", "costs")})
         teller = Teller(dist.get_rank() == 0)
@@ -98,7 +98,7 @@ def go(path: Path, turn: int) -> bool:
             dist.barrier()
 
         torch.manual_seed(config.seed)
-        model = Transformer(ModelConfig.from_json(job.model))
+        model = Transformer(ModelConfig.from_json(job.model)).to(device)
         folder = Path(job.tokens)
         train, valid = (read_tokens(folder, name) for name in (learned_from(folder), VALID))
         compress = Compress(**job.compress)
@@ -124,6 +124,7 @@ def go(path: Path, turn: int) -> bool:
         reducer = made[0].mesh.reducer
         if reducer is not None:
             teller.say({"traffic": asdict(reducer.exchange.traffic)})
+        teller.say({"spent": done.spent})  # the last save included, which its own file cannot tell
         return done.step >= config.steps
 
 

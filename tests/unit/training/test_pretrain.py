@@ -28,6 +28,7 @@ CONFIG = PretrainConfig(
     evaluations=2,
     valid_tokens=0,
     save_every_s=0,
+    save_share=0.0,
     precision="fp32",
     attention="plain",
 )

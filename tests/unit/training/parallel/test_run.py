@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -38,6 +39,7 @@ CONFIG = PretrainConfig(
     evaluations=2,
     valid_tokens=0,
     save_every_s=0,
+    save_share=0,
     precision="fp32",
     attention="plain",
 )
@@ -89,6 +91,7 @@ def run(rank: int, state: Path, layout: Layout, more: dict[str, Any]) -> dict[st
     return {
         "losses": [values["train/loss"] for _, values in done.points],
         "valid": [values["valid/loss"] for _, values in done.points if "valid/loss" in values],
+        "looks": [values for _, values in done.points if "train/mfu" in values],
         "weights": {name: p.detach() for name, p in model.named_parameters()} if not layout.shard else {},
     }
 
@@ -99,12 +102,27 @@ def run(rank: int, state: Path, layout: Layout, more: dict[str, Any]) -> dict[st
     ids=["data", "tensor x pipeline", "sharded x tensor"],
 )
 def test_a_run_over_ranks_is_the_run_of_one(layout: Layout, tmp_path: Path) -> None:
-    told = worlds.run(layout.ranks, tmp_path / "world", run, tmp_path / "state", layout, {})
-    alone = run(0, tmp_path / "alone", Layout(), {})
+    more = {"config": {"look_every": 4}}
+    told = worlds.run(layout.ranks, tmp_path / "world", run, tmp_path / "state", layout, more)
+    alone = run(0, tmp_path / "alone", Layout(), more)
     assert len(alone["losses"]) == 10 and len(alone["valid"]) == 2
     for rank in told:
         assert rank["losses"] == pytest.approx(alone["losses"], rel=1e-8)
         assert rank["valid"] == pytest.approx(alone["valid"], rel=1e-8)
+        assert_looks_alike(rank["looks"], alone["looks"])
+
+
+def assert_looks_alike(ours: list[dict[str, float]], theirs: list[dict[str, float]]) -> None:
+    """Layers are told of as one process does, whatever the ranks; only ranks wait for each other."""
+    assert len(ours) == len(theirs) == 3
+    for mine, other in zip(ours, theirs, strict=True):
+        names = {name for name in other if name.startswith("layers/")}
+        assert len(names) == 4 * 7 + 2 and names == {name for name in mine if name.startswith("layers/")}
+        for name in names:
+            assert mine[name] == pytest.approx(other[name], rel=1e-5, abs=1e-9), name
+        assert other["time/communication"] == 0 < mine["time/communication"] < 1
+        assert mine["memory/peak_rss_mib"] > 0 and "memory/pss_mib" not in other
+        assert sys.platform != "linux" or mine["memory/pss_mib"] > 0
 
 
 @pytest.mark.parametrize(
