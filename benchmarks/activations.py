@@ -64,6 +64,7 @@ VARIANTS = (
     Variant("GELU", {"activation": "gelu"}, {}),
     Variant("squared ReLU", {"activation": "relu2"}, {}),
     Variant("D-SReLU, scheduled", SPARSE, {}),
+    Variant("D-SReLU, theta 0.25", SPARSE | {"theta": 0.25}, {}),
     Variant("D-SReLU, learned", SPARSE | {"learned_theta": True}, {}),
     Variant("D-SReLU, neurons skipped", SPARSE, {"skip": "neurons"}),
     Variant("D-SReLU, tokens skipped", SPARSE, {"skip": "tokens"}),
@@ -174,6 +175,7 @@ RUN = PretrainConfig(
     save_every_s=1e9,
     precision="fp32",
     attention="plain",
+    theta_ramp=0.2,
 )
 
 

@@ -177,12 +177,25 @@ class Transformer(nn.Module):
             if isinstance(module, FeedForward):
                 module.theta = share * module.final_theta
 
+    @property
+    def rising(self) -> bool:
+        """Whether D-SReLU's thresholds follow a schedule."""
+        return self.config.activation == "dsrelu" and not self.config.learned_theta
+
     def set_skip(self, skip: Skip | None) -> None:
-        """Leave a share of the feed-forward networks out of backward passes in training (training/sparse.py)."""
+        """Leave a share of the feed-forward networks out of backward passes in training (training/sparse.py).
+
+        Raises DaymillError for other activations, and for layers that multiply in modes of their own (fp8, emulation).
+        """
         if skip is not None and self.config.activation != "dsrelu":
             raise DaymillError(f"skipping is for the activation dsrelu; this model has {self.config.activation}")
         for module in self.modules():
             if isinstance(module, FeedForward):
+                if skip is not None and type(module.up) is not nn.Linear:
+                    raise DaymillError(
+                        "skipping parts of backward passes goes with the precisions fp32, bf16 and fp16, computed as "
+                        "they are; fp8, adaptive and emulated ones change the products that it leaves out"
+                    )
                 module.skip = skip
 
     def hidden(

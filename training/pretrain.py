@@ -54,7 +54,7 @@ class PretrainConfig:
     weight_decay: float = 0.1
     clip: float = 1.0
     smoothing: float = 0.0  # of the targets, in training alone
-    theta_ramp: float = 0.3  # share of the steps in which D-SReLU's scheduled theta rises from 0
+    theta_ramp: float = 0.0  # share of the steps in which D-SReLU's scheduled theta rises from 0; 0: it holds at once
     skip: Literal["none", "neurons", "tokens"] = "none"  # what leaves D-SReLU's backward passes
     skip_share: float = 0.6
     seed: int = 0
@@ -339,9 +339,20 @@ def pretrain(
 
 
 def set_training(model: Transformer, config: PretrainConfig) -> None:
-    """What a model does in training alone, beside dropout. Raises DaymillError where it cannot."""
+    """What a model does in training alone, beside dropout. Raises DaymillError where it cannot.
+
+    After precision is settled: backward passes that skip compute a feed-forward network's products themselves.
+    """
     model.smoothing = config.smoothing
     model.set_skip(None if config.skip == "none" else Skip(config.skip, config.skip_share))
+    first = round(config.steps / max(1, config.evaluations))  # step of the first validation
+    chosen = config.patience or config.keep_best
+    if chosen and model.rising and theta_at(max(0, first - 1), config.steps, config.theta_ramp) < 1:
+        raise DaymillError(
+            f"theta rises over {config.theta_ramp:.0%} of the steps, and the first of {config.evaluations} validations "
+            "may already decide which weights stay: they would be of another theta. Lower dsrelu.ramp, or ask for "
+            "fewer validations, or for neither patience nor the best weights"
+        )
 
 
 def rate_of(step: int, config: PretrainConfig) -> float:

@@ -137,6 +137,23 @@ def test_each_knob_of_the_thresholds_changes_a_run(tmp_path: Path) -> None:
     assert len(set(losses.values())) == len(losses), losses
 
 
+def test_weights_that_a_validation_keeps_have_the_final_theta(tmp_path: Path) -> None:
+    rising = replace(CONFIG, theta_ramp=0.7, keep_best=True)
+    with pytest.raises(DaymillError, match=r"theta rises over 70% of the steps.*Lower dsrelu\.ramp"):
+        run(tmp_path / "rising", config=rising, shape=SPARSE)
+    for config, shape in (
+        (replace(rising, theta_ramp=0.5), SPARSE),
+        (rising, replace(SPARSE, learned_theta=True)),
+        (replace(rising, keep_best=False), SPARSE),
+    ):
+        assert run(tmp_path / f"{config}{shape}"[:9], config=replace(config, tokens=0), shape=shape)[1].step == 0
+
+
+def test_layers_with_a_mode_of_their_own_do_not_skip(tmp_path: Path) -> None:
+    with pytest.raises(DaymillError, match="skipping parts of backward passes goes with the precisions"):
+        run(tmp_path / "state", config=replace(SPARSE_RUN, precision="fp8", emulate=True), shape=SPARSE)
+
+
 def drop_moments(tensors: dict[str, Tensor], _: dict[str, Any]) -> None:
     for name in tensors:
         if name.startswith("optimizer/") and name.endswith("exp_avg"):
