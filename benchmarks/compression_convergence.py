@@ -104,7 +104,7 @@ def run(
         evaluations=1,
         valid_tokens=32_768,
         save_every_s=1e9,
-        bf16=False,
+        precision="fp32",
         attention="plain",
     )
     made: list[PeersOfOneProcess] = []

@@ -102,7 +102,7 @@ def run(steps: int, every: int, save_every_s: float) -> Progressed:
         evaluations=1,
         valid_tokens=LENGTH,
         save_every_s=save_every_s,
-        bf16=False,
+        precision="fp32",
         attention="plain",
         look_every=every,
     )

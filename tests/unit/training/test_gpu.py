@@ -68,8 +68,8 @@ def test_a_run_begun_on_a_gpu_goes_on_on_the_host(tmp_path: Path) -> None:
 
 
 def test_bf16_and_compiled_blocks_learn_alike(tmp_path: Path) -> None:
-    _, eager = run(tmp_path / "eager", replace(CONFIG, bf16=True), GPU)
-    _, compiled = run(tmp_path / "compiled", replace(CONFIG, bf16=True, compile=True, look_every=5), GPU)
+    _, eager = run(tmp_path / "eager", replace(CONFIG, precision="bf16"), GPU)
+    _, compiled = run(tmp_path / "compiled", replace(CONFIG, precision="bf16", compile=True, look_every=5), GPU)
     assert compiled.last("train/loss") == pytest.approx(eager.last("train/loss"), rel=0.05)
     assert any("layers/grad_norm/0" in values for _, values in compiled.points)
 

@@ -24,7 +24,7 @@ from training.telemetry import Telemetry
 
 CONFIG = PretrainConfig(
     tokens=12 * 64, length=16, rows=2, accumulate=2, lr=5e-3, evaluations=2, valid_tokens=0, save_every_s=0,
-    save_share=0, bf16=False, attention="plain",
+    save_share=0, precision="fp32", attention="plain",
 )  # fmt: skip
 EVERY = 5
 
