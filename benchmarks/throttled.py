@@ -136,7 +136,7 @@ class Trained:
             batch = share(TokenBatch(ids, ids.roll(-1, 1), torch.zeros_like(ids)), rank, ranks)
             dist.barrier()
             start = time.perf_counter()
-            trainer.step([batch], lambda b: token_loss_sum(model, b, False), lambda b: b.tokens, 1e-4)
+            trainer.step([batch], lambda b: token_loss_sum(model, b, "fp32"), lambda b: b.tokens, 1e-4)
             seconds.append(time.perf_counter() - start)
         measured = seconds[WARM:]
         self.figures = {

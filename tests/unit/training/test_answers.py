@@ -42,6 +42,7 @@ CONFIG = PretrainConfig(
     save_every_s=0,
     keep_best=True,
     precision="fp32",
+    save_share=0.0,
     attention="plain",
 )
 
@@ -74,13 +75,13 @@ def test_only_answers_are_paid_for() -> None:
     scored = batch.targets != IGNORE
     expected = -log_p[scored].gather(1, batch.targets[scored][:, None]).sum()
     assert 0 < int(scored.sum()) < int((batch.docs >= 0).sum()), "some tokens are only read"
-    assert token_loss_sum(model, batch, False).item() == pytest.approx(expected.item(), rel=1e-5)
+    assert token_loss_sum(model, batch, "fp32").item() == pytest.approx(expected.item(), rel=1e-5)
 
 
 def one_step(batches: list[TokenBatch]) -> tuple[float, dict[str, Tensor]]:
     model = fresh(0.0).to(torch.float64)
     trainer = Trainer(model, make_adamw(model, 0.0), 1e9)
-    report = trainer.step(batches, lambda b: token_loss_sum(model, b, False), lambda b: b.tokens, 1e-3)
+    report = trainer.step(batches, lambda b: token_loss_sum(model, b, "fp32"), lambda b: b.tokens, 1e-3)
     return report.loss, {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
 
@@ -107,15 +108,15 @@ def test_a_dialogue_sees_nothing_of_its_neighbors() -> None:
     own = TokenBatch(batch.ids, torch.where(batch.docs == 0, batch.targets, IGNORE), batch.docs)
     other = torch.where(batch.docs == 0, batch.ids, (batch.ids + 7) % VOCAB)
     with torch.no_grad():
-        before = token_loss_sum(model, own, False)
-        assert torch.equal(before, token_loss_sum(model, replace(own, ids=other), False))
+        before = token_loss_sum(model, own, "fp32")
+        assert torch.equal(before, token_loss_sum(model, replace(own, ids=other), "fp32"))
         changed = torch.where(batch.docs == 0, (batch.ids + 7) % VOCAB, batch.ids)
-        assert not torch.equal(before, token_loss_sum(model, replace(own, ids=changed), False)), "the control"
+        assert not torch.equal(before, token_loss_sum(model, replace(own, ids=changed), "fp32")), "the control"
         unseen = replace(own, ids=other, docs=torch.zeros_like(batch.docs))
-        mixed = token_loss_sum(model, replace(own, docs=torch.zeros_like(batch.docs)), False)
+        mixed = token_loss_sum(model, replace(own, docs=torch.zeros_like(batch.docs)), "fp32")
         late = TokenBatch(batch.ids, torch.where(batch.docs == 1, batch.targets, IGNORE), batch.docs)
         assert not torch.equal(
-            token_loss_sum(model, late, False), token_loss_sum(model, replace(late, docs=unseen.docs), False)
+            token_loss_sum(model, late, "fp32"), token_loss_sum(model, replace(late, docs=unseen.docs), "fp32")
         ), "the control: without document masks the second dialogue sees the first"
         assert torch.equal(mixed, before), "and the first one of a row sees none in either case"
 
@@ -154,9 +155,9 @@ def differing(a: Path, b: Path) -> list[str]:
 
 def test_it_learns_to_answer(uninterrupted: Path) -> None:
     model = fresh()
-    before = validation_loss(model, said(20, 1), CONFIG, False)
+    before = validation_loss(model, said(20, 1), CONFIG, "fp32")
     model.load_state_dict(part(final(uninterrupted), "best"))
-    after = validation_loss(model, said(20, 1), CONFIG, False)
+    after = validation_loss(model, said(20, 1), CONFIG, "fp32")
     assert after < 0.5 * before
     _, meta = load_state(uninterrupted) or ({}, {})
     assert after == pytest.approx(min(v["valid/loss"] for _, v in meta["points"] if "valid/loss" in v), rel=1e-6)

@@ -62,7 +62,7 @@ def train(rank: int, slow: bool) -> dict[str, Any]:
     for step in range(WATCHED + 2):
         torch.manual_seed(step)
         parts = [share(batch, rank, 2) for batch in batches(1, 4, seed=step)]
-        trainer.step(parts, lambda batch: token_loss_sum(model, batch, False), lambda batch: batch.tokens, 1e-3)
+        trainer.step(parts, lambda batch: token_loss_sum(model, batch, "fp32"), lambda batch: batch.tokens, 1e-3)
         drawn.append(float(torch.rand(())))
         chosen.append(len(world.reducer.exchange.methods))
         if step == WATCHED - 1:

@@ -51,7 +51,7 @@ def train(rank: int, ranks: int, how: Compress, steps: int, poison: int = -1) ->
         before = {key: tensor.clone() for key, tensor in exchange.tensors(world.named).items()}
 
         def loss_sum(batch: TokenBatch, at: int = step) -> torch.Tensor:
-            summed = token_loss_sum(model, batch, False)
+            summed = token_loss_sum(model, batch, "fp32")
             return summed * float("nan") if at == poison and rank == 1 else summed
 
         parts = [share(batch, rank, ranks) for batch in batches(2, 8, seed=step)]

@@ -57,7 +57,7 @@ def collectives(rank: int, layout: Layout, accumulate: int, at_once: bool = Fals
     with Spy() as told:
         for step in range(STEPS):
             parts = [share(batch, world.rank, world.ranks) for batch in batches(accumulate, 4, seed=step)]
-            trainer.step(parts, lambda batch: token_loss_sum(model, batch, False), lambda batch: batch.tokens, 1e-3)
+            trainer.step(parts, lambda batch: token_loss_sum(model, batch, "fp32"), lambda batch: batch.tokens, 1e-3)
     return {
         "counts": dict(told.counts),
         "left": left,

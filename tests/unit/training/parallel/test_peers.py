@@ -38,7 +38,7 @@ def train(rank: int, ranks: int, how: Compress, together: bool) -> dict[str, Any
             parts = [share(batch, rank, ranks) for batch in parts]
         losses.append(
             trainer.step(
-                parts, lambda batch: token_loss_sum(model, batch, False), lambda batch: batch.tokens, 1e-3
+                parts, lambda batch: token_loss_sum(model, batch, "fp32"), lambda batch: batch.tokens, 1e-3
             ).loss
         )
     wire = world.wires[0] if isinstance(world, Peers) else world.reducer.exchange.wire  # type: ignore[attr-defined]
