@@ -36,6 +36,7 @@ def make_project(folder: Path, source: Path, changes: Mapping[str, Any] | None =
     shutil.copy(ROOT / "dvc.yaml", folder)
     shutil.copytree(ROOT / "expectations", folder / "expectations", dirs_exist_ok=True)
     (folder / "judgments/examples").mkdir(parents=True, exist_ok=True)
+    (folder / "corpus").mkdir(exist_ok=True)
     for package in PACKAGES:  # stages fingerprint their code where they run
         (folder / package).symlink_to(ROOT / package)
     return folder

@@ -6,8 +6,9 @@ position sees the very same batches.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,7 +89,8 @@ class PackedRows:
     """Next-token training rows [R, T]: inputs, targets (IGNORE where a row is not full), document numbers.
 
     Each document gives one (input, target) pair per token after its first, each exactly once, and no target
-    crosses a document boundary. `docs` counts documents within a row from 0; unused places have -1.
+    crosses a document boundary; where the shard has targets of its own, these count. `docs` counts documents within a
+    row from 0; unused places have -1.
     """
 
     ids: NDArray[np.int32]
@@ -121,32 +123,68 @@ def pack_documents(shard: TokenShard, capacity: int, seed: int | None) -> Packed
     source = shard.bounds[order[pieces.document]] + pieces.offset
     by = np.lexsort((placed.place, placed.row))
     tokens = np.asarray(shard.tokens)
-    fill(tokens, source[by], pieces.length[by], placed.row[by], placed.place[by], ids, targets, docs)
+    counted = tokens if shard.targets is None else np.asarray(shard.targets)
+    fill(tokens, counted, source[by], pieces.length[by], placed.row[by], placed.place[by], ids, targets, docs)
     return PackedRows(ids, targets, docs)
 
 
 def budget_batches(
-    lengths: Sequence[int] | Index, max_tokens: int, seed: int | None = None, pool: int | None = None
+    lengths: Sequence[int] | Index,
+    max_tokens: int,
+    seed: int | None = None,
+    pool: int | None = None,
+    cost: int | None = None,
 ) -> list[Index]:
     """Batches of similar length whose padded size (rows x longest) stays within `max_tokens`.
 
     Without a seed: all rows sorted by length, shortest first. With one: rows are drawn in a random order, sorted
     within pools of `pool` rows (default: all of them), and the order of the batches is drawn too. A row longer
-    than the budget makes a batch of its own.
+    than the budget makes a batch of its own. Without a cost each batch takes what fits, which wastes least over many
+    rows; of few, such as a step's, `cost` (what one more batch costs, in tokens) makes as many batches as give the
+    least sum of padded tokens and costs.
     """
+    from data.packing import cheapest, fullest  # compiled code, which reading batches does without
+
     sizes = np.asarray(lengths, dtype=np.int64)
-    rng = np.random.default_rng(seed)
-    order = np.arange(len(sizes)) if seed is None else rng.permutation(len(sizes))
+    rng = None if seed is None else np.random.default_rng(seed)
+    order = np.arange(len(sizes)) if rng is None else rng.permutation(len(sizes))
     step = len(order) if pool is None else pool
     batches: list[Index] = []
     for start in range(0, len(order), max(step, 1)):
         part = order[start : start + step]
         part = part[np.argsort(sizes[part], kind="stable")]
-        begin = 0
-        for end in range(1, len(part) + 1):
-            if end == len(part) or (end + 1 - begin) * sizes[part[end]] > max_tokens:
-                batches.append(part[begin:end])
-                begin = end
-    if seed is not None:
-        batches = [batches[i] for i in rng.permutation(len(batches))]
-    return batches
+        ordered = sizes[part]
+        batches += cut_at(part, fullest(ordered, max_tokens) if cost is None else cheapest(ordered, max_tokens, cost))
+    return batches if rng is None else [batches[i] for i in rng.permutation(len(batches))]
+
+
+def padded_batches(lengths: Sequence[int] | Index, max_tokens: int) -> list[Index]:
+    """Plain padding: neighbors in the order in which they come, as many as fit when padded to their longest."""
+    from data.packing import fullest
+
+    sizes = np.asarray(lengths, dtype=np.int64)
+    return cut_at(np.arange(len(sizes)), fullest(sizes, max_tokens))
+
+
+def cut_at(rows: Index, ends: Index) -> list[Index]:
+    """The rows in pieces that end at `ends`."""
+    stops = ends.tolist()
+    return [rows[begin:end] for begin, end in zip([0, *stops], stops, strict=False)]
+
+
+def useful_share(lengths: Sequence[int] | Index, batches: Sequence[Index]) -> float:
+    """Real tokens over padded ones."""
+    sizes = np.asarray(lengths, dtype=np.int64)
+    padded = sum(len(batch) * int(sizes[batch].max()) for batch in batches)
+    return int(sizes.sum()) / padded if padded else 1.0
+
+
+MICRO_BATCH_COST = 128  # tokens: what a micro-batch costs besides its places, on CPUs
+
+# How a step's rows become micro-batches: lengths and the padded tokens of a micro-batch at most, to the rows of each.
+# A policy is a pure function that gives every row once, so that runs are deterministic and go on from any step.
+Policy = Callable[[Index, int], list[Index]]
+POLICIES: dict[str, Policy] = {
+    "buckets": partial(budget_batches, cost=MICRO_BATCH_COST),
+    "padded": padded_batches,
+}

@@ -1,4 +1,4 @@
-"""The compiled half of packing: best-fit decreasing over rows of one capacity, in windows."""
+"""The compiled half of batching: best-fit decreasing into rows of one capacity, and cuts of sorted rows."""
 
 # mypy: disable-error-code="no-untyped-def"
 from __future__ import annotations
@@ -65,8 +65,56 @@ def best_fit(sizes, capacity, window, row, place):
 
 
 @njit(cache=True, nogil=True)
-def fill(tokens, source, length, row, place, ids, targets, docs):
-    """Copy every piece to its place: `length[i]` tokens from `source[i]`, their successors as targets.
+def fullest(sizes, max_tokens):
+    """Where batches of neighbors end when each takes rows until rows x longest would exceed `max_tokens`."""
+    count = len(sizes)
+    ends = np.empty(count, np.int64)
+    batches = begin = longest = 0
+    for at in range(count):
+        longest = max(longest, sizes[at])
+        if at > begin and (at + 1 - begin) * longest > max_tokens:
+            ends[batches] = at
+            batches += 1
+            begin, longest = at, sizes[at]
+    if count:
+        ends[batches] = count
+        batches += 1
+    return ends[:batches]
+
+
+@njit(cache=True, nogil=True)
+def cheapest(sizes, max_tokens, cost):
+    """Where the batches of ascending sizes end so that rows x longest, plus `cost` a batch, add up to the least.
+
+    A batch of several rows stays within `max_tokens`. Of equally cheap plans the one with larger last batches.
+    """
+    count = len(sizes)
+    total = np.empty(count + 1, np.int64)  # of the cheapest plan of the first rows
+    begin = np.empty(count + 1, np.int64)  # of its last batch
+    total[0] = 0
+    for end in range(1, count + 1):
+        longest = sizes[end - 1]
+        total[end], begin[end] = total[end - 1] + longest + cost, end - 1
+        first = end - 2
+        while first >= 0 and (end - first) * longest <= max_tokens:
+            price = total[first] + (end - first) * longest + cost
+            if price <= total[end]:
+                total[end], begin[end] = price, first
+            first -= 1
+    batches, at = 0, count
+    while at > 0:
+        batches, at = batches + 1, begin[at]
+    ends = np.empty(batches, np.int64)
+    at = count
+    for batch in range(batches - 1, -1, -1):
+        ends[batch] = at
+        at = begin[at]
+    return ends
+
+
+@njit(cache=True, nogil=True)
+def fill(tokens, counted, source, length, row, place, ids, targets, docs):
+    """Copy every piece to its place: `length[i]` tokens from `source[i]`, and what their successors count as.
 
     Pieces must come by row and place; documents are numbered within a row from 0.
     """
@@ -76,5 +124,5 @@ def fill(tokens, source, length, row, place, ids, targets, docs):
         before = row[i]
         for k in range(length[i]):
             ids[row[i], place[i] + k] = tokens[source[i] + k]
-            targets[row[i], place[i] + k] = tokens[source[i] + k + 1]
+            targets[row[i], place[i] + k] = counted[source[i] + k + 1]
             docs[row[i], place[i] + k] = number

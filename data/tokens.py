@@ -20,6 +20,8 @@ from data.errors import DaymillError
 PAD, END = "<|pad|>", "<|end|>"
 PAD_ID, END_ID = 0, 1
 
+TRAIN, VALID, CORPUS = "train", "valid", "corpus"  # shards: the task's splits, and texts apart from them
+
 Ids = NDArray[np.int32]
 
 
@@ -86,10 +88,14 @@ def encode(tokenizer: Tokenizer, texts: Sequence[str], max_len: int, max_chars: 
     if not 0 <= tail <= 1:
         raise DaymillError(f"tail is {tail}; expected a share from 0 to 1")
     last = int(room * tail)
-    clean = [window(text, max_chars, tail).encode("utf-8", "replace").decode() for text in texts]  # no lone surrogates
-    encoded = tokenizer.encode_batch_fast(clean, add_special_tokens=False)
-    rows = (before + ends(item.ids, room - last, last) + after for item in encoded)
+    rows = (before + ends(ids, room - last, last) + after for ids in plain_ids(tokenizer, texts, max_chars, tail))
     return [np.array(row or [0], dtype=np.int32) for row in rows]
+
+
+def plain_ids(tokenizer: Tokenizer, texts: Sequence[str], max_chars: int, tail: float = 0.0) -> list[list[int]]:
+    """Token ids of each text's window, without special tokens; an empty text has none."""
+    clean = [window(text, max_chars, tail).encode("utf-8", "replace").decode() for text in texts]  # no lone surrogates
+    return [item.ids for item in tokenizer.encode_batch_fast(clean, add_special_tokens=False)]
 
 
 def window(text: str, max_chars: int, tail: float) -> str:
@@ -133,19 +139,21 @@ def pad(rows: Sequence[NDArray[np.integer]]) -> tuple[NDArray[np.int64], NDArray
 class TokenShard:
     """All documents of one split as a single memory-mapped array of tokens.
 
-    Document i is `tokens[bounds[i]:bounds[i + 1]]`.
+    Document i is `tokens[bounds[i]:bounds[i + 1]]`. `targets` are what each token counts as where it is to be
+    predicted, where that is not the token itself: data.batching.IGNORE for one that is only read.
     """
 
-    tokens: NDArray[np.unsignedinteger]
+    tokens: NDArray[np.integer]
     bounds: NDArray[np.int64]
+    targets: NDArray[np.integer] | None = None
 
     def __len__(self) -> int:
         return len(self.bounds) - 1
 
-    def __getitem__(self, document: int) -> NDArray[np.unsignedinteger]:
+    def __getitem__(self, document: int) -> NDArray[np.integer]:
         return self.tokens[self.bounds[document] : self.bounds[document + 1]]
 
-    def __iter__(self) -> Iterator[NDArray[np.unsignedinteger]]:
+    def __iter__(self) -> Iterator[NDArray[np.integer]]:
         return (self[document] for document in range(len(self)))
 
 
@@ -170,6 +178,11 @@ def write_tokens(folder: Path, name: str, documents: Iterable[NDArray[np.integer
     data.with_suffix(".writing").replace(data)
     index.with_suffix(".writing").replace(index)
     return int(bounds[-1])
+
+
+def learned_from(folder: Path) -> str:
+    """The shard to pretrain on: the corpus where there is one, else the task's own texts."""
+    return CORPUS if (folder / f"{CORPUS}.idx.npy").exists() else TRAIN
 
 
 def read_tokens(folder: Path, name: str) -> TokenShard:

@@ -71,7 +71,10 @@ def parser() -> argparse.ArgumentParser:
         "--until", default=LAST, metavar="STAGE", choices=until, help="last stage to run (default release)"
     )
     sub.add_argument(
-        "--preset", default="keep", metavar="NAME", help="values written into params.yaml: default, quick, icd10, adult"
+        "--preset",
+        default="keep",
+        metavar="NAME",
+        help="values written into params.yaml: default, quick, accounts, icd10, adult, dialogues, subjects",
     )
 
     add("plan", plan, "say which stages would run and why; runs nothing")
@@ -106,6 +109,15 @@ def parser() -> argparse.ArgumentParser:
     kind.add_argument("--out", type=Path, default=None, metavar="FOLDER", help="default: input/icd10")
     kind.set_defaults(command=sample_icd10)
 
+    kind = kinds.add_parser(
+        "dialogues", help="2,025 short dialogues, 898 different ones, from the package chatterbot-corpus"
+    )
+    kind.add_argument("--out", type=Path, default=None, metavar="FOLDER", help="default: input/dialogues")
+    kind.set_defaults(command=sample_dialogues)
+    kind = kinds.add_parser("subjects", help="mails and their subject lines, from the mails of `sample spam`")
+    kind.add_argument("--out", type=Path, default=None, metavar="FOLDER", help="default: input/subjects")
+    kind.set_defaults(command=sample_subjects)
+
     sub = add("why", why, "tell a record's whole story: where it came from, what each rule measured, where it went")
     sub.add_argument("record", metavar="ID", help="or SOURCE:LINE, such as notes.jsonl:17, for a record without an id")
     sub.add_argument("--text", action="store_true", help="print its text and labels too")
@@ -115,6 +127,25 @@ def parser() -> argparse.ArgumentParser:
         "audit", audit, "check on your own settings that training is exact: steps, packing, resume; a minute at most"
     )
     sub.add_argument("--json", action="store_true", help="one JSON line a check")
+
+    sub = add("settings", lambda _: 2, "find settings of training by trying them here; sets nothing")
+    kinds = sub.add_subparsers(title="settings", metavar="SETTING", required=True)
+    kind = kinds.add_parser("batch", help="the largest micro-batch of pretraining that fits, and its speed")
+    kind.add_argument("--limit-gib", type=float, metavar="GIB", help="memory of a try (default: 80 %% of what is free)")
+    kind.add_argument("--most", type=int, default=256, metavar="ROWS", help="not more than these (default 256)")
+    kind.add_argument("--seconds", type=float, default=120.0, metavar="S", help="a try that takes longer does not fit")
+    kind.add_argument("--device", default="cpu", help="cpu, or cuda (default cpu)")
+    kind.set_defaults(command=settings_batch)
+    kind = kinds.add_parser("lr", help="a learning-rate range test: where the loss falls fastest, where it rises")
+    kind.add_argument("--stage", choices=["pretrain", "finetune"], default="pretrain")
+    kind.add_argument("--low", type=float, default=1e-6, metavar="RATE", help="first rate (default 1e-6)")
+    kind.add_argument("--high", type=float, default=1.0, metavar="RATE", help="last rate (default 1)")
+    kind.add_argument("--steps", type=int, default=200, metavar="N", help="rates in between (default 200)")
+    kind.set_defaults(command=settings_lr)
+    kind = kinds.add_parser("ladder", help="the same recipe at growing depth, each loss beside what was predicted")
+    kind.add_argument("--depths", type=int, nargs="+", default=[1, 2, 3, 4], metavar="D", help="default: 1 2 3 4")
+    kind.add_argument("--tokens", type=int, metavar="N", help="of the largest (default pretrain.tokens)")
+    kind.set_defaults(command=settings_ladder)
 
     sub = add("ledger", ledger, "count records by stage, level, rule and source, and check that none is lost")
     sub.add_argument("--stage", metavar="STAGE", help="only this stage")
@@ -131,6 +162,11 @@ def parser() -> argparse.ArgumentParser:
     sub.add_argument("--add", action="store_true", help="then make them known; the first time, create the index")
     sub.add_argument("--threshold", type=float, metavar="X", help="similarity that counts (default score's jaccard)")
     sub.add_argument("--json", action="store_true", help="one JSON line a record")
+
+    sub = add("convert", convert, "write a pretrained checkpoint in the layout of another library")
+    sub.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="such as artifacts/pretrain/checkpoint")
+    sub.add_argument("out", type=Path, metavar="FOLDER", help="must not exist yet")
+    sub.add_argument("--to", choices=["llama"], required=True, help="llama: for transformers' LlamaForCausalLM")
 
     sub = add("up", up, "run the Prefect server with the pipeline's form until Ctrl-C")
     sub.add_argument("--port", type=int, default=UI_PORT, help=f"of the UI (default {UI_PORT})")
@@ -231,6 +267,45 @@ def audit(arguments: argparse.Namespace) -> int:
     return 0 if all(check.held for check in found) else 1
 
 
+def settings_batch(arguments: argparse.Namespace) -> int:
+    from flows.settings import find_root
+    from tasks.settings import find_batch
+    from training.largest_batch import Try
+
+    def tell(found: Try) -> None:
+        speed = f"{found.tokens_per_s:>10,.0f}" if found.tokens_per_s else f"{'-':>10}"
+        print(f"{found.rows:>6}{found.peak_mib:>11,.0f}{speed}  {'fits' if found.fits else found.why}", flush=True)
+
+    limit = None if arguments.limit_gib is None else round(arguments.limit_gib * 1024)
+    print(f"{'rows':>6}{'peak MiB':>11}{'tokens/s':>10}")
+    told = find_batch(find_root(), limit, arguments.most, arguments.seconds, arguments.device, tell)
+    print("\n".join(["", *told]))
+    return 0
+
+
+def settings_lr(arguments: argparse.Namespace) -> int:
+    from flows.settings import find_root
+    from tasks.settings import sweep_rates
+
+    _, told = sweep_rates(find_root(), arguments.stage, arguments.low, arguments.high, arguments.steps)
+    print("\n".join(told))
+    return 0
+
+
+def settings_ladder(arguments: argparse.Namespace) -> int:
+    from flows.settings import find_root
+    from tasks.settings import climb_ladder
+    from training.ladder import Rung
+
+    def tell(rung: Rung, predicted: float | None) -> None:
+        beside = "" if predicted is None else f"{predicted:>11.4f}{100 * (rung.loss / predicted - 1):>+8.2f} %"
+        print(f"{rung.depth:>5}{rung.parameters:>12,}{rung.tokens:>12,}{rung.loss:>9.4f}{beside}", flush=True)
+
+    print(f"{'depth':>5}{'parameters':>12}{'tokens':>12}{'loss':>9}{'predicted':>11}{'off':>8}")
+    print("\n".join(climb_ladder(find_root(), arguments.depths, arguments.tokens, tell)))
+    return 0
+
+
 def section(name: str) -> dict[str, Any]:
     """A section of the checkout's params.yaml; empty outside of one."""
     from flows.settings import find_root
@@ -285,10 +360,35 @@ def sample_icd10(arguments: argparse.Namespace) -> int:
     return tell_sample(out, made, "icd10")
 
 
-def tell_sample(out: Path, made: Mapping[str, object], preset: str = "") -> int:
+def sample_dialogues(arguments: argparse.Namespace) -> int:
+    from data.samples.dialogues import DIALOGUES, make_dialogues
+    from flows.settings import find_root
+
+    out = arguments.out or find_root() / "input" / "dialogues"
+    with progress("sample", DIALOGUES, "dialogues") as moved:
+        made = make_dialogues(out, moved)
+    return tell_sample(out, made, "dialogues", "finetune")
+
+
+def sample_subjects(arguments: argparse.Namespace) -> int:
+    from data.samples.spam import MAILS, fetch_spam
+    from data.samples.subjects import make_subjects
+    from flows.settings import find_root
+
+    root = find_root()
+    out, mails = arguments.out or root / "input" / "subjects", root / "input" / "spam"
+    with progress("sample", MAILS, "mails") as moved:
+        if not mails.is_dir():
+            fetch_spam(mails, moved, root / ".cache" / "samples")
+        made = make_subjects(out, mails)
+    return tell_sample(out, made, "subjects", "finetune")
+
+
+def tell_sample(out: Path, made: Mapping[str, object], preset: str = "", until: str = "") -> int:
     print("  ".join(f"{name} {count}" for name, count in made.items() if isinstance(count, int)))
     place = os.path.relpath(out)
-    print(f"{place} is ready; to run it: daymill run --data {place}{f' --preset {preset}' if preset else ''}")
+    more = (f" --preset {preset}" if preset else "") + (f" --until {until}" if until else "")
+    print(f"{place} is ready; to run it: daymill run --data {place}{more}")
     return 0
 
 
@@ -318,6 +418,16 @@ def seen(arguments: argparse.Namespace) -> int:
     from flows.seen import show_seen
 
     return show_seen(arguments.files, arguments.index, arguments.threshold, arguments.add, arguments.json)
+
+
+def convert(arguments: argparse.Namespace) -> int:
+    from training.huggingface_llama import convert_checkpoint
+
+    written = convert_checkpoint(arguments.checkpoint, arguments.out)
+    print(
+        f"{arguments.out}: LlamaForCausalLM, {len(written.layers)} layers x {written.width}, {written.vocab_size} words"
+    )
+    return 0
 
 
 def up(arguments: argparse.Namespace) -> int:

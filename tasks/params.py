@@ -8,9 +8,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Annotated, Any, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
@@ -23,6 +23,28 @@ class Params(BaseModel):
     """Base of every stage's params model."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=False, protected_namespaces=())
+
+
+def whole_from_one(value: float) -> float:
+    if value >= 1 and value != int(value):
+        raise ValueError("expected a share of the steps below 1, or a whole number of steps")
+    return value
+
+
+Warmup = Annotated[
+    float,
+    Field(ge=0, allow_inf_nan=False, description="Share of the steps; from 1 on a count of them."),
+    AfterValidator(whole_from_one),
+]
+
+
+def tell_cut(stage: str, wanted: float, steps: int) -> None:
+    """Say where a run was too short for its warm-up."""
+    if wanted > max(1, steps):
+        print(
+            f"{stage}: the run is short for a warm-up of {wanted:,.0f} steps; {steps:,}, half of it, are taken",
+            flush=True,
+        )
 
 
 class ParamsError(DaymillError):

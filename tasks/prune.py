@@ -16,9 +16,10 @@ from compression.ranges import calibration_batches
 from compression.recovery import Plan, Pruned, Recovery, load_classifier, precision_of, prune_in_steps
 from compression.verdict import Appraisal, appraise, loss_of, read_verdict
 from data.tokens import parse_tokenizer
+from tasks.objective import require_classifier
 from tasks.params import Params
 from tasks.stage import Context, Result, run
-from training.checkpoint import save_checkpoint
+from training.checkpoint import load_card, save_checkpoint
 from training.model import Classifier
 from training.precision import Precision
 from training.rows import Rows, load_rows
@@ -48,6 +49,7 @@ class Prune(Params):
 
 
 def main(params: Prune, ctx: Context) -> Result:
+    require_classifier(load_card(FINETUNED / "checkpoint").task)
     start, card = load_classifier(FINETUNED / "checkpoint")
     tokenizer_json = (FINETUNED / "checkpoint/tokenizer.json").read_text(encoding="utf-8")
     tokenizer = parse_tokenizer(tokenizer_json)

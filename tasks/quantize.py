@@ -18,6 +18,7 @@ from compression.ranges import calibration_batches
 from compression.recovery import Recovery, load_classifier, precision_of
 from compression.verdict import appraise, loss_of, read_verdict
 from data.tokens import parse_tokenizer
+from tasks.objective import require_classifier
 from tasks.params import Params
 from tasks.stage import Context, Result, run
 from training.checkpoint import load_card
@@ -47,6 +48,8 @@ class Quantize(Params):
 
 
 def main(params: Quantize, ctx: Context) -> Result:
+    unpruned_card = load_card(FINETUNED / "checkpoint")
+    require_classifier(unpruned_card.task)
     start, card = load_classifier(PRUNED / "checkpoint")
     tokenizer_json = (PRUNED / "checkpoint/tokenizer.json").read_text(encoding="utf-8")
     tokenizer = parse_tokenizer(tokenizer_json)
@@ -65,7 +68,6 @@ def main(params: Quantize, ctx: Context) -> Result:
     with ctx.out(OUT / "checkpoint") as folder:
         save_quantized(folder, trained.model, final.card, tokenizer_json)
 
-    unpruned_card = load_card(FINETUNED / "checkpoint")
     unpruned = read_verdict(FINETUNED / "predictions.parquet", "test", unpruned_card, rows["test"])
     difference = loss_of(card, rows["test"], final.verdict, unpruned)
     pruned = json.loads((PRUNED / "report.json").read_text(encoding="utf-8"))

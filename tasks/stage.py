@@ -147,7 +147,7 @@ def content_hash(path: Path) -> str:
     """Hash of a file or of every file below a folder, names included."""
     if not path.exists():
         ours = path.parts[0] in ("artifacts", "expectations")
-        remedy = "run `dvc repro`" if ours else "set ingest.source in params.yaml"
+        remedy = "run `dvc repro`" if ours else "correct its name in params.yaml"
         raise DaymillError(f"input {path} is missing: {remedy}")
     digest = hashlib.blake2b(digest_size=16)
     files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]

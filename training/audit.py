@@ -24,8 +24,7 @@ from training.loader import TokenBatch, batch_of
 from training.model import Transformer
 from training.optim import decay_groups, make_adamw
 from training.precision import KERNELS
-from training.pretrain import PretrainConfig, pretrain, token_loss_sum
-from training.schedule import learning_rate
+from training.pretrain import PretrainConfig, pretrain, rate_of, set_training, token_loss_sum
 from training.state import load_state, save_state
 from training.step import Trainer
 
@@ -57,7 +56,9 @@ class Subject:
         """The user's model with a few of its blocks, always the same weights."""
         torch.manual_seed(0)
         shape = replace(self.model, layers=self.model.layers[:MAX_BLOCKS], **changes)  # type: ignore[arg-type]
-        return Transformer(shape).to(dtype)
+        model = Transformer(shape).to(dtype)
+        set_training(model, self.config)
+        return model
 
     @property
     def length(self) -> int:
@@ -159,10 +160,10 @@ def packing_loses_nothing(subject: Subject, _: Path) -> Finding:
 
 def schedule_is_as_planned(subject: Subject, _: Path) -> Finding:
     config = subject.config
-    steps, warmup = config.steps, round(config.warmup * config.steps)
+    steps, warmup = config.steps, config.warmup_steps
     if steps < 2:
         return True, f"{steps} steps: nothing to plan"
-    rate = [learning_rate(step, steps, config.lr, warmup, config.floor) for step in (0, warmup, steps - 1)]
+    rate = [rate_of(step, config) for step in (0, warmup, steps - 1)]
     right = rate[0] > 0 and math.isclose(rate[1], config.lr) and math.isclose(rate[2], config.lr * config.floor)
     return right, f"{steps:,} steps: {rate[0]:.1e} at first, {rate[1]:.1e} at step {warmup:,}, {rate[2]:.1e} at last"
 
@@ -170,7 +171,7 @@ def schedule_is_as_planned(subject: Subject, _: Path) -> Finding:
 def decay_spares_norms(subject: Subject, _: Path) -> Finding:
     model = subject.small()
     with_decay, without = decay_groups(model)
-    wrong = [name for name in with_decay if "norm" in name or name.endswith("bias")]
+    wrong = [name for name in with_decay if "norm" in name or name.endswith(("bias", "theta"))]
     missing = {name for name, _ in model.named_parameters()} - {*with_decay, *without}
     told = f"{len(with_decay)} matrices decay, {len(without)} norms and biases do not"
     return not wrong and not missing, told if not wrong else f"these decay and should not: {', '.join(wrong[:3])}"
@@ -210,6 +211,7 @@ def tiny_run(subject: Subject) -> PretrainConfig:
         evaluations=1,
         valid_tokens=subject.length,
         save_every_s=0.0,
+        save_share=0.0,
         precision=subject.config.precision or "fp32",
         emulate=True,  # what is as small as this pays in no precision
         attention=subject.config.attention or KERNELS[0],

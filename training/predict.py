@@ -11,6 +11,7 @@ from torch import nn
 
 from data.batching import budget_batches
 from data.tokens import Ids, pad
+from training.device import device_of, moved
 from training.precision import Precision, autocast
 
 
@@ -23,11 +24,11 @@ def predict_logits(
     was_training = model.training
     model.eval()
     parts: list[NDArray[np.float32]] = []
-    batches = budget_batches([len(row) for row in rows], max_tokens)
-    with torch.inference_mode(), autocast(precision, next(model.parameters()).device):
+    batches, device = budget_batches([len(row) for row in rows], max_tokens), device_of(model)
+    with torch.inference_mode(), autocast(precision, device):
         for batch in batches:
-            ids, mask = (torch.from_numpy(array) for array in pad([rows[i] for i in batch]))
-            parts.append(model(ids, mask).float().numpy())
+            ids, mask = (moved(torch.from_numpy(array), device) for array in pad([rows[i] for i in batch]))
+            parts.append(model(ids, mask).float().cpu().numpy())
     model.train(was_training)
     logits = np.concatenate(parts)
     ordered = np.empty_like(logits)

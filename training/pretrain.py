@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -15,17 +15,25 @@ from torch import Tensor
 from data.batching import pack_documents
 from data.errors import DaymillError
 from data.tokens import TokenShard
+from training.clock import DATA, TELEMETRY, VALIDATION
+from training.device import compile_blocks, device_of
+from training.flops import pretraining_flops
+from training.layers import OneRank, View
 from training.loader import PackedLoader, TokenBatch, batch_of
 from training.memory import keep_freed_memory
 from training.mixed import leaves_plain, set_modes
 from training.model import Transformer
 from training.numerics import Numerics, read_record
 from training.optim import make_adamw
+from training.peak import Peak, peak_of
 from training.precision import Choice, Kernel, Precision, Scaling, autocast
-from training.schedule import learning_rate
+from training.schedule import Decay, learning_rate, warmup_steps
 from training.settle import settle
-from training.state import load_state, restore_training, save_state, training_tensors
+from training.spacing import Spacing
+from training.sparse import Skip, theta_at
+from training.state import load_state, part, restore_training, save_state, training_tensors
 from training.step import Trainer
+from training.telemetry import Telemetry
 from training.world import Alone, World
 
 PROBE_ROWS = 2
@@ -40,23 +48,37 @@ class PretrainConfig:
     rows: int = 16  # rows of a micro-batch
     accumulate: int = 1  # micro-batches of a step
     lr: float = 2e-3
-    warmup: float = 0.1  # share of the steps
+    warmup: float = 0.1  # share of the steps; 1 and more: steps
     floor: float = 0.05  # last learning rate as a share of the peak
+    decay: Decay = "cosine"  # from the peak to the floor
     weight_decay: float = 0.1
     clip: float = 1.0
+    smoothing: float = 0.0  # of the targets, in training alone
+    theta_ramp: float = 0.0  # share of the steps in which D-SReLU's scheduled theta rises from 0; 0: it holds at once
+    skip: Literal["none", "neurons", "tokens"] = "none"  # what leaves D-SReLU's backward passes
+    skip_share: float = 0.6
     seed: int = 0
     evaluations: int = 4  # validations on the way, the last one at the end
     valid_tokens: int = 50_000  # token places of a validation; 0: all
     save_every_s: float = 15.0
+    save_share: float = 0.02  # of the wall time that checkpoints may take; 0: no limit
+    patience: int = 0  # validations without a lower loss before the run ends; 0: none ends it
+    keep_best: bool = False  # the state also holds the weights of the lowest validation loss, as `best/...`
     precision: Precision | None = None  # None: measure
     emulate: bool = False  # compute the precision's rounding whatever it costs, also where the device lacks it
     fp8_scaling: Scaling = "tensor"
     replay: str | None = None  # a run's precision.json: its choices and decisions are taken again
     attention: Kernel | None = None  # None: measure
+    compile: bool = False  # blocks, on a GPU
+    look_every: int = 0  # steps between close looks of telemetry; 0: none
 
     @property
     def steps(self) -> int:
         return math.ceil(self.tokens / (self.rows * self.length * self.accumulate))
+
+    @property
+    def warmup_steps(self) -> int:
+        return warmup_steps(self.warmup, self.steps)
 
     @property
     def places(self) -> int:
@@ -76,6 +98,8 @@ class Progressed:
     skipped: int = 0  # steps that were not finite: their rows are used up, nothing else of them counts
     numerics: dict[str, Any] = field(default_factory=dict)  # training.numerics.Numerics.state
     points: list[tuple[int, dict[str, float]]] = field(default_factory=list)
+    spent: dict[str, float] = field(default_factory=dict)  # seconds by part (training.telemetry)
+    peak: dict[str, Any] = field(default_factory=dict)  # training.peak.Peak, where telemetry is on
 
     @property
     def tokens_per_s(self) -> float:
@@ -84,6 +108,26 @@ class Progressed:
     def last(self, name: str) -> float:
         """The latest value of a curve; 0 where it has none."""
         return next((values[name] for _, values in reversed(self.points) if name in values), 0.0)
+
+    @property
+    def validations(self) -> list[tuple[int, float]]:
+        """Steps and losses of the validations so far."""
+        return [(step, values["valid/loss"]) for step, values in self.points if "valid/loss" in values]
+
+    @property
+    def best_step(self) -> int:
+        """The step of the lowest validation loss, the first of equal ones; 0 before any."""
+        return min(self.validations, key=lambda point: point[1], default=(0, 0.0))[0]
+
+    @property
+    def waiting(self) -> int:
+        """Validations since the best one."""
+        best = self.best_step
+        return sum(step > best for step, _ in self.validations)
+
+    def ended(self, config: PretrainConfig) -> bool:
+        """Whether all steps are taken, or the validation loss no longer falls."""
+        return self.step >= config.steps or 0 < config.patience <= self.waiting
 
 
 class Bar(Protocol):
@@ -102,6 +146,11 @@ class Ranks(Protocol):
     @property
     def first(self) -> bool:
         """Whether this rank tells and saves."""
+        ...
+
+    @property
+    def view(self) -> View:
+        """The ranks as telemetry sees them."""
         ...
 
     def choice(self, mine: Choice) -> Choice:
@@ -144,6 +193,7 @@ class OneProcess:
     def __init__(self, model: Transformer) -> None:
         self.model = model
         self.world: World = Alone()
+        self.view: View = OneRank()
 
     def choice(self, mine: Choice) -> Choice:
         return mine
@@ -190,7 +240,8 @@ def pretrain(
     """
     keep_freed_memory()
     torch.manual_seed(config.seed)
-    loader = PackedLoader(train, config.length, config.rows, config.seed)
+    device = device_of(model)
+    loader = PackedLoader(train, config.length, config.rows, config.seed, device)
     done = Progressed()
     follow = read_record(Path(config.replay), model)[1] if config.replay else None
     saved = load_state(state)
@@ -200,20 +251,30 @@ def pretrain(
         loader.seek(done.position)
         choice = Choice(**done.choice)
     else:
-        choice = probe(model, batch_of(loader.packed, 0, PROBE_ROWS), config)
+        choice = probe(model, batch_of(loader.packed, 0, PROBE_ROWS, device), config)
     ranks = spread(model, choice) if spread is not None else OneProcess(model)
     choice = ranks.choice(choice)
     done.choice = asdict(choice)
+    if config.look_every and config.steps and not done.peak:
+        done.peak = asdict(peak_of(device, choice.precision))
     set_modes(model, choice)
     tell = note if ranks.first else lambda _line: None
     numerics = Numerics(model, choice, follow, tell)
     trainer = Trainer(model, make_adamw(model, config.weight_decay), config.clip, ranks.world, numerics)
+    best: dict[str, Tensor] = {}  # on the first rank
     if saved is None:
         tell(f"computes in {choice.precision} with {choice.attention} attention: {choice.reason}")
     else:
         numerics.load(done.numerics)
         ranks.restore(trainer.optimizer, tensors)
+        best = {f"best/{name}": tensor for name, tensor in part(tensors, "best").items()}
     model.set_attention(choice.attention)
+    set_training(model, config)
+    if config.compile:
+        compile_blocks(model.blocks, device)
+    peak = Peak(**done.peak) if done.peak else None
+    telemetry = Telemetry(config.look_every, trainer, ranks.view, peak, done.spent, config.compile)
+    spacing = Spacing(config.save_every_s, config.save_share, telemetry.clock)
     if progress is not None and done.tokens:
         progress.advance(done.tokens)
     if curves is not None:
@@ -224,15 +285,20 @@ def pretrain(
         return token_loss_sum(model, batch, choice.precision)
 
     model.train()
-    last_save = time.monotonic()
     evaluate_at = {round(config.steps * (i + 1) / config.evaluations) for i in range(config.evaluations)}
-    while done.step < config.steps:
+    ended = done.ended(config)
+    while not ended:
         if on_step is not None:
             on_step(done.step)
+        model.set_theta(theta_at(done.step, config.steps, config.theta_ramp))
         start = time.perf_counter()
-        batches = ranks.share([loader.next() for _ in range(config.accumulate)], config.seed, done.step)
-        rate = learning_rate(done.step, config.steps, config.lr, round(config.warmup * config.steps), config.floor)
-        report = trainer.step(batches, loss_sum, lambda batch: batch.tokens, rate)
+        with telemetry.part(DATA):
+            whole = [loader.next() for _ in range(config.accumulate)]
+            flops = flops_of(model, whole) if config.look_every else 0
+            batches = ranks.share(whole, config.seed, done.step)
+        rate = rate_of(done.step, config)
+        with telemetry.step(done.step + 1):
+            report = trainer.step(batches, loss_sum, lambda batch: batch.tokens, rate)
         done.seconds += time.perf_counter() - start
         done.position = loader.position()
         if report.skipped:  # its rows are used up; schedule, counters and curves stay
@@ -242,23 +308,56 @@ def pretrain(
         done.tokens += int(report.weight)
         values = {"train/loss": report.loss, "train/grad_norm": report.grad_norm, "train/lr": rate}
         if done.step in evaluate_at:
-            values["valid/loss"] = validation_loss(model, valid, config, choice.precision, ranks)
+            with telemetry.part(VALIDATION):
+                values["valid/loss"] = validation_loss(model, valid, config, choice.precision, ranks)
         values["train/tokens_per_s"] = done.tokens_per_s
+        values |= telemetry.after_step(done.step, report, flops)
         done.points.append((done.step, values))
+        if config.keep_best and done.step in evaluate_at and ranks.agreed(done.best_step == done.step):
+            weights = part(ranks.tensors(trainer.optimizer), "model")
+            best = {f"best/{name}": tensor.detach().clone() for name, tensor in weights.items()}
         if curves is not None:
-            curves.log(done.step, values)
+            with telemetry.part(TELEMETRY):
+                curves.log(done.step, values)
         if progress is not None:
             progress.advance(int(report.weight), f"loss {report.loss:.3f}")
-        if ranks.agreed(time.monotonic() - last_save >= config.save_every_s or done.step == config.steps):
-            done.numerics = numerics.state()
-            tensors = ranks.tensors(trainer.optimizer)
-            if ranks.first:
-                save_state(state, tensors, asdict(done))
-            if done.step < config.steps and ranks.moved():
+        ended = done.step == config.steps
+        if config.patience and done.step in evaluate_at:
+            ended = ranks.agreed(done.ended(config))
+        if ranks.agreed(spacing.due() or ended):
+            with spacing.saving():
+                done.numerics = numerics.state()
+                tensors = ranks.tensors(trainer.optimizer) | best
+                if ranks.first:
+                    save_state(state, tensors, asdict(done))
+            if not ended and ranks.moved():
                 break
-            last_save = time.monotonic()
+    telemetry.clock.tick()
+    model.set_theta(1.0)
     model.eval()
     return done
+
+
+def set_training(model: Transformer, config: PretrainConfig) -> None:
+    """What a model does in training alone, beside dropout. Raises DaymillError where it cannot.
+
+    After precision is settled: backward passes that skip compute a feed-forward network's products themselves.
+    """
+    model.smoothing = config.smoothing
+    model.set_skip(None if config.skip == "none" else Skip(config.skip, config.skip_share))
+    first = round(config.steps / max(1, config.evaluations))  # step of the first validation
+    chosen = config.patience or config.keep_best
+    if chosen and model.rising and theta_at(max(0, first - 1), config.steps, config.theta_ramp) < 1:
+        raise DaymillError(
+            f"theta rises over {config.theta_ramp:.0%} of the steps, and the first of {config.evaluations} validations "
+            "may already decide which weights stay: they would be of another theta. Lower dsrelu.ramp, or ask for "
+            "fewer validations, or for neither patience nor the best weights"
+        )
+
+
+def rate_of(step: int, config: PretrainConfig) -> float:
+    """The learning rate of a step of the run."""
+    return learning_rate(step, config.steps, config.lr, config.warmup_steps, config.floor, config.decay)
 
 
 def probe(model: Transformer, batch: TokenBatch, config: PretrainConfig) -> Choice:
@@ -290,6 +389,12 @@ def token_loss_sum(model: Transformer, batch: TokenBatch, precision: Precision =
         return summed
 
 
+def flops_of(model: Transformer, batches: list[TokenBatch]) -> int:
+    """What training on packed rows takes, padding not counted."""
+    real = sum(int((batch.docs >= 0).sum()) for batch in batches)
+    return pretraining_flops(model.config, batches[0].ids.shape[1], real, sum(batch.tokens for batch in batches))
+
+
 def validation_loss(
     model: Transformer, shard: TokenShard, config: PretrainConfig, precision: Precision, ranks: Ranks | None = None
 ) -> float:
@@ -297,7 +402,8 @@ def validation_loss(
     ranks = ranks or OneProcess(model)
     packed = pack_documents(shard, config.length, seed=config.seed)
     rows = len(packed) if not config.valid_tokens else min(len(packed), -(-config.valid_tokens // config.length))
-    batches = [batch_of(packed, start, min(rows, start + config.rows)) for start in range(0, rows, config.rows)]
+    starts, device = range(0, rows, config.rows), device_of(model)
+    batches = [batch_of(packed, start, min(rows, start + config.rows), device) for start in starts]
     was_training = model.training
     model.eval()
     total, tokens = 0.0, sum(batch.tokens for batch in batches)
@@ -308,8 +414,8 @@ def validation_loss(
     return total / tokens if tokens else 0.0
 
 
-def check_finite(model: Transformer) -> None:
-    """Raises DaymillError when a weight is not finite."""
+def check_finite(model: Transformer, knob: str = "pretrain.lr") -> None:
+    """Raises DaymillError, which says to lower `knob`, when a weight is not finite."""
     for name, parameter in model.named_parameters():
         if not torch.isfinite(parameter).all():
-            raise DaymillError(f"{name} has non-finite weights after pretraining; lower pretrain.lr")
+            raise DaymillError(f"{name} has non-finite weights after training; lower {knob}")

@@ -33,6 +33,7 @@ CONFIG = PretrainConfig(
     evaluations=1,
     valid_tokens=0,
     save_every_s=0.2,
+    save_share=0.0,
     precision="fp32",
     attention="plain",
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -13,17 +12,19 @@ import torch.distributed as dist
 from torch import Tensor
 
 from data.errors import DaymillError
+from training.layers import View
 from training.loader import TokenBatch, share
 from training.model import Transformer
-from training.parallel.blockwise import LargestOfBlock
 from training.parallel.layout import Layout, Mesh
 from training.parallel.rebalance import STEPS, Split, reference_seconds, resplit
 from training.parallel.reducer import AllReduce, Exchange
+from training.parallel.view import MeshView
 from training.parallel.whole import restore_part, whole_tensors
+from training.parallel.wire import Wire
 from training.precision import Choice, Precision
-from training.pretrain import Ranks, token_loss_sum
+from training.pretrain import token_loss_sum
 from training.state import part
-from training.world import World
+from training.world import World, seed_of
 
 
 @dataclass(frozen=True)
@@ -38,12 +39,12 @@ def spread_over(
     layout: Layout,
     tokens: int,
     micro_batches: int,
-    exchange: Callable[[dist.ProcessGroup], Exchange] = AllReduce,
+    exchange: Callable[[Wire], Exchange] = AllReduce,
     rebalance: Rebalance | None = None,
-) -> Callable[[Transformer, Choice], Ranks]:
+) -> Callable[[Transformer, Choice], ManyRanks]:
     """For training.pretrain.pretrain: makes of a whole model this rank's part."""
 
-    def spread(model: Transformer, choice: Choice) -> Ranks:
+    def spread(model: Transformer, choice: Choice) -> ManyRanks:
         return ManyRanks(model, layout, tokens, micro_batches, choice, exchange, rebalance)
 
     return spread
@@ -82,7 +83,7 @@ class ManyRanks:
         tokens: int,
         micro_batches: int,
         choice: Choice,
-        exchange: Callable[[dist.ProcessGroup], Exchange],
+        exchange: Callable[[Wire], Exchange],
         rebalance: Rebalance | None = None,
     ) -> None:
         check_precision_of(layout, choice.precision)
@@ -91,6 +92,7 @@ class ManyRanks:
         self.rows, self.watched = 1, 0  # of this rank's micro-batches; steps since stages were last looked at
         self.mesh = Mesh(model, layout, tokens, exchange)
         self.world: World = self.mesh
+        self.view: View = MeshView(self.mesh)
 
     @property
     def first(self) -> bool:
@@ -105,8 +107,7 @@ class ManyRanks:
         """Also seeds what dropout draws, from the step and the data rank alone: nothing of it needs to be saved, and
         tensor-parallel neighbors drop the same channels."""
         stage = self.mesh.pipeline.rank if self.mesh.pipeline is not None else 0
-        told = hashlib.blake2b(f"{seed} {step} {self.mesh.rank} {stage}".encode(), digest_size=8).digest()
-        torch.manual_seed(int.from_bytes(told) >> 1)
+        torch.manual_seed(seed_of(seed, step, self.mesh.rank, stage))
         shares = [share(batch, self.mesh.rank, self.mesh.ranks) for batch in batches]
         self.rows = max(1, *(len(batch.ids) for batch in shares))
         self.watched += 1
@@ -146,11 +147,10 @@ class ManyRanks:
 
     def memories(self) -> dict[str, Tensor]:
         """What each data rank's compression remembers, on the first rank as `rank<n>/<name>`."""
-        exchange = self.mesh.reducer.exchange if self.mesh.reducer is not None else None
-        if not isinstance(exchange, LargestOfBlock):
+        if self.mesh.reducer is None:
             return {}
         found: dict[str, Tensor] = {}
-        for name, tensor in exchange.tensors(self.mesh.named).items():
+        for name, tensor in self.mesh.reducer.exchange.tensors(self.mesh.named).items():
             every = [torch.empty_like(tensor) for _ in range(self.mesh.ranks)]
             dist.all_gather(every, tensor.contiguous(), group=self.mesh.replicas)
             found |= {f"rank{rank}/{name}": each for rank, each in enumerate(every)}
@@ -158,7 +158,6 @@ class ManyRanks:
 
     def restore(self, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
         restore_part(self.mesh, optimizer, tensors)
-        exchange = self.mesh.reducer.exchange if self.mesh.reducer is not None else None
-        if isinstance(exchange, LargestOfBlock):
+        if self.mesh.reducer is not None:
             before = len({key.partition("/")[0] for key in tensors if key.startswith("rank")})
-            exchange.load([part(tensors, f"rank{rank}") for rank in range(before)])
+            self.mesh.reducer.exchange.load([part(tensors, f"rank{rank}") for rank in range(before)])

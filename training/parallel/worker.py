@@ -17,15 +17,16 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from data.tokens import read_tokens
+from data.tokens import VALID, learned_from, read_tokens
 from training.config import ModelConfig
 from training.model import Transformer
-from training.parallel.blockwise import LargestOfBlock
+from training.parallel.compress import Compress
 from training.parallel.launch import joined
 from training.parallel.layout import Layout
 from training.parallel.rebalance import Split
 from training.parallel.reducer import AllReduce
-from training.parallel.run import Rebalance, spread_over
+from training.parallel.run import ManyRanks, Rebalance, spread_over
+from training.precision import Choice
 from training.pretrain import PretrainConfig, pretrain
 
 
@@ -33,13 +34,12 @@ from training.pretrain import PretrainConfig, pretrain
 class Job:
     """What the ranks of a run need to know."""
 
-    tokens: str  # folder of the token shards `train` and `valid`
+    tokens: str  # folder of the token shards
     state: str
     model: dict[str, Any]  # ModelConfig.to_json
     config: dict[str, Any]  # PretrainConfig
     layout: dict[str, Any]  # Layout
-    compress: float = 0.0  # share of the bytes of gradients that is saved; 0: all are sent
-    warmup: int = 0  # steps that send all gradients before compression begins
+    compress: dict[str, Any] = field(default_factory=dict)  # Compress
     rebalance: float = 0.0  # times the mean that the busiest pipeline stage may take before blocks move; 0: any
 
     def save(self, path: Path) -> None:
@@ -66,13 +66,14 @@ class Teller:
         self.told += count
         self.say({"tokens": self.told, "note": note})
 
+    def tell(self, line: str) -> None:
+        """Something for whoever watches."""
+        if self.first:
+            print(line, flush=True)
+
     def say(self, line: Mapping[str, Any]) -> None:
         if self.first:
             print(json.dumps(line), flush=True)
-
-
-def tell(line: str) -> None:
-    print(line, flush=True)
 
 
 def main() -> None:
@@ -85,7 +86,7 @@ def main() -> None:
 def go(path: Path, turn: int) -> bool:
     """The run as the job has it, until it ends (True) or the job says another layout."""
     job = Job.load(path)
-    with joined(turn):
+    with joined(turn) as device:
         config = PretrainConfig(**job.config)
         layout = Layout(**job.layout | {name: tuple(job.layout[name]) for name in ("sizes", "costs")})
         teller = Teller(dist.get_rank() == 0)
@@ -97,11 +98,18 @@ def go(path: Path, turn: int) -> bool:
             dist.barrier()
 
         torch.manual_seed(config.seed)
-        model = Transformer(ModelConfig.from_json(job.model))
-        train, valid = (read_tokens(Path(job.tokens), name) for name in ("train", "valid"))
-        exchange = partial(LargestOfBlock, saved=job.compress, warmup=job.warmup) if job.compress else AllReduce
+        model = Transformer(ModelConfig.from_json(job.model)).to(device)
+        folder = Path(job.tokens)
+        train, valid = (read_tokens(folder, name) for name in (learned_from(folder), VALID))
+        compress = Compress(**job.compress)
+        exchange = AllReduce if compress.method == "off" else partial(compress.exchange, tell=teller.tell)
         rebalance = Rebalance(job.rebalance, on_split) if job.rebalance else None
-        spread = spread_over(layout, config.length, config.accumulate, exchange, rebalance)
+        made: list[ManyRanks] = []
+
+        def spread(model: Transformer, choice: Choice) -> ManyRanks:
+            made.append(spread_over(layout, config.length, config.accumulate, exchange, rebalance)(model, choice))
+            return made[0]
+
         done = pretrain(
             model,
             train,
@@ -111,8 +119,12 @@ def go(path: Path, turn: int) -> bool:
             progress=teller,
             curves=teller,
             spread=spread,
-            note=tell,
+            note=teller.tell,
         )
+        reducer = made[0].mesh.reducer
+        if reducer is not None:
+            teller.say({"traffic": asdict(reducer.exchange.traffic)})
+        teller.say({"spent": done.spent})  # the last save included, which its own file cannot tell
         return done.step >= config.steps
 
 

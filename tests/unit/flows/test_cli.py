@@ -27,7 +27,7 @@ def test_help_names_every_command_and_is_quick() -> None:
     started = time.perf_counter()
     told = subprocess.run([sys.executable, "-m", "flows.cli", "--help"], capture_output=True, text=True, check=True)
     print(f"daymill --help: {time.perf_counter() - started:.3f} s")
-    commands = "run plan check pairs seen sample why ledger audit up status promote rollback serve ask summary"
+    commands = "run plan check pairs seen sample why ledger audit settings up status promote rollback serve ask summary"
     for name in commands.split():
         assert f"\n    {name} " in told.stdout
 

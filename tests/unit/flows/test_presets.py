@@ -22,6 +22,9 @@ from flows.presets import (
     source_path,
     write_values,
 )
+from tasks.finetune import Finetune
+from tasks.params import load
+from tasks.pretrain import Pretrain
 from tests.flows.mini_project import PARAMS
 
 TEXT = """\
@@ -136,3 +139,20 @@ def test_default_is_what_params_yaml_ships() -> None:
         for part in key.split("."):
             node = node[part]
         assert node == value, f"{key}: change presets/default.yaml together with params.yaml"
+
+
+@pytest.mark.parametrize("name", presets())
+def test_every_preset_gives_knobs_that_training_takes(name: str, tmp_path: Path) -> None:
+    (tmp_path / "params.yaml").write_bytes((FOLDER.parent / "params.yaml").read_bytes())
+    configure(tmp_path, preset=name)
+    load("pretrain", Pretrain, tmp_path / "params.yaml")
+    load("finetune", Finetune, tmp_path / "params.yaml")
+
+
+def test_accounts_are_the_published_settings() -> None:
+    given = dict(flatten(read_preset("accounts")))
+    for section in ("pretrain", "finetune"):
+        published = {"lr": 5e-5, "warmup": 1000, "dropout": 0.1, "clip": 1.0}
+        assert {key: given[f"{section}.{key}"] for key in published} == published
+    assert (given["pretrain.rows"], given["pretrain.accumulate"], given["finetune.smoothing"]) == (16, 4, 0.1)
+    assert given["finetune.rows"] == 16 * 4

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import Field
 
-from tasks.params import Params, ParamsError, load
+from tasks.params import Params, ParamsError, Warmup, load
 
 
 class Inner(Params):
@@ -67,3 +67,18 @@ def test_params_are_frozen(tmp_path: Path) -> None:
     loaded = load("demo", Demo, write(tmp_path, "demo:\n  lr: 0.1\n  inner: {steps: 2}\n"))
     with pytest.raises(ValueError, match="frozen"):
         loaded.lr = 2.0  # type: ignore[misc]
+
+
+class Run(Params):
+    warmup: Warmup
+
+
+@pytest.mark.parametrize(("given", "read"), [("0", 0), ("0.1", 0.1), ("1", 1), ("1000", 1000), ("2.0", 2)])
+def test_a_warmup_is_a_share_or_a_count(tmp_path: Path, given: str, read: float) -> None:
+    assert load("run", Run, write(tmp_path, f"run:\n  warmup: {given}\n")).warmup == read
+
+
+@pytest.mark.parametrize("given", ["-0.1", "1.5", ".inf", ".nan", "long"])
+def test_another_warmup_is_refused_in_its_line(tmp_path: Path, given: str) -> None:
+    with pytest.raises(ParamsError, match=r"params\.yaml:2: run\.warmup: got"):
+        load("run", Run, write(tmp_path, f"run:\n  warmup: {given}\n"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ def all_decay(model: Any) -> tuple[list[str], list[str]]:
         ("micro-batches", audit, "token_loss_sum", mean_loss),
         ("packing leaks", __import__("training.model", fromlist=["x"]), "attention_bias", leaky),
         ("packing", audit, "pack_documents", losing),
-        ("schedule", audit, "learning_rate", lambda *_: 1e-3),
+        ("schedule", audit, "rate_of", lambda *_: 1e-3),
         ("weight decay", audit, "decay_groups", all_decay),
         ("non-finite", step.math, "isfinite", lambda _: True),
         ("resume", pretrain, "restore_training", forgetful),
@@ -84,3 +85,10 @@ def test_a_check_fails_where_its_matter_is_broken(
     monkeypatch.setattr(where, attribute, broken)
     held, _ = audit.CHECKS[name](subject, tmp_path)
     assert not held
+
+
+def test_it_holds_for_thresholds_and_skipped_backward_passes_too(subject: audit.Subject, tmp_path: Path) -> None:
+    shape = ModelConfig.from_depth(1, 50, max_len=24, activation="dsrelu", theta=0.1, kv_heads=1)
+    run = replace(CONFIG, skip="neurons", smoothing=0.1)
+    found = audit.audit(audit.Subject(shape, run, subject.tokens), tmp_path)
+    assert all(check.held for check in found), [audit.line(check) for check in found]

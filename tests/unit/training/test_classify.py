@@ -1,5 +1,6 @@
 """Training a classifier: learns, follows a teacher, averages, stops early, resumes bit-equal."""
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,13 +11,23 @@ import torch
 from data.batching import IGNORE
 from data.errors import DaymillError
 from training.classify import ClassifyConfig, Distill, Job, Swapped, train_classifier
+from training.clock import breakdown
 from training.config import ModelConfig
 from training.model import Classifier, Transformer
+from training.peak import SIZES
 from training.predict import predict_logits
 from training.rows import Rows
 
 CONFIG = ClassifyConfig(
-    epochs=4, rows=8, max_tokens=64, lr=5e-3, precision="fp32", attention="plain", positive=1, patience=0
+    epochs=4,
+    rows=8,
+    max_tokens=64,
+    lr=5e-3,
+    precision="fp32",
+    attention="plain",
+    positive=1,
+    patience=0,
+    save_share=0,
 )
 
 
@@ -73,6 +84,25 @@ def test_steps_go_before_epochs_and_every_row_comes_once_an_epoch() -> None:
         seen = [label for step in range(4) for batch in job.micro_batches(4 * epoch + step) for label in batch.labels]
         assert len(seen) == 30
     assert job.history.tokens == 2 * sum(len(row) for row in job.train.tokens)
+
+
+@pytest.mark.parametrize("batches", ["buckets", "padded"])
+def test_a_step_has_the_same_micro_batches_wherever_a_run_begins(batches: str) -> None:
+    config = replace(CONFIG, steps=9, batches=batches)
+    whole = Job(fresh(), rows(30), config, None, None)
+    from_start = [whole.micro_batches(step) for step in range(9)]
+    assert any(len(step) > 1 for step in from_start)
+    for step in (8, 3, 5):
+        again = Job(fresh(), rows(30), config, None, None).micro_batches(step)
+        assert [b.ids.tolist() for b in again] == [b.ids.tolist() for b in from_start[step]]
+    assert from_start[0][0].ids.tolist() != from_start[4][0].ids.tolist(), "epochs have orders of their own"
+
+
+def test_places_are_counted_beside_tokens() -> None:
+    history = train_classifier(fresh(), rows(30), replace(CONFIG, steps=4))
+    padded = train_classifier(fresh(), rows(30), replace(CONFIG, steps=4, batches="padded"))
+    assert history.tokens == padded.tokens == sum(len(row) for row in rows(30).tokens)
+    assert history.tokens <= history.padded < padded.padded
 
 
 def test_micro_batches_give_the_gradient_of_the_whole_step() -> None:
@@ -324,3 +354,55 @@ def test_rows_without_labels_are_set_aside() -> None:
     data.labels[[1, 3]] = IGNORE
     assert data.labelled().ids == ["0", "2", "4"]
     assert data.labelled().weights.tolist() == [0, 2, 4]  # type: ignore[union-attr]
+
+
+def test_a_run_that_is_looked_at_is_the_same_to_the_bit_and_tells_of_its_layers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(SIZES, "cpu", (32,))
+    monkeypatch.setattr("training.peak.SECONDS", 0.0)
+    watched, cut, plain = fresh(0.2), fresh(0.2), fresh(0.2)
+    watched.load_state_dict(plain.state_dict())
+    cut.load_state_dict(plain.state_dict())
+    valid = rows(20, 1)
+    off = train_classifier(plain, rows(60), CONFIG, valid=valid)
+    told: list[int] = []
+    config = replace(CONFIG, look_every=6)
+    on = train_classifier(watched, rows(60), config, valid=valid, on_look=lambda step, _: told.append(step))
+    assert all(torch.equal(tensor, watched.state_dict()[name]) for name, tensor in plain.state_dict().items())
+    assert not off.looks and told == [step for step, _ in on.looks] == [1, 7, 13, 19, 25, 31]
+    for _, values in on.looks:
+        assert values["train/mfu"] > 0 and values["layers/out_std/0"] > 0 and values["layers/update_ratio/rest"] > 0
+    assert on.spent["validation"] > 0 and sum(breakdown(on.spent).values()) == pytest.approx(1)
+
+    def killed(step: int, _: int) -> None:
+        if step == 20:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_classifier(cut, rows(60), config, valid=valid, state=tmp_path / "s", on_step=killed)
+    replayed: list[int] = []
+    again = train_classifier(
+        fresh(0.2), rows(60), config, valid=valid, state=tmp_path / "s", on_look=lambda step, _: replayed.append(step)
+    )
+    assert replayed == told, "a new process tells the curves from their begin"
+    layers = [[{k: v for k, v in values.items() if "layers" in k} for _, values in run.looks] for run in (on, again)]
+    assert layers[0] == layers[1]
+
+
+def test_saving_keeps_to_its_share_and_the_end_is_always_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A save that takes as long as all steps together: the first, whose cost nobody knew, and the last."""
+    saved: list[int] = []
+    plain = Job.save
+
+    def slow(self: Job, path: Path) -> None:
+        saved.append(self.history.steps)
+        time.sleep(0.2)
+        plain(self, path)
+
+    monkeypatch.setattr(Job, "save", slow)
+    train_classifier(fresh(), rows(32), replace(CONFIG, save_share=0.02), valid=rows(10, 1), state=tmp_path / "a")
+    assert saved == [4, 16]
+    saved.clear()
+    train_classifier(fresh(), rows(32), CONFIG, valid=rows(10, 1), state=tmp_path / "b")
+    assert saved == [4, 8, 12, 16], "the control: without a limit at every evaluation"

@@ -28,6 +28,7 @@ CONFIG = PretrainConfig(
     evaluations=2,
     valid_tokens=0,
     save_every_s=0,
+    save_share=0.0,
     precision="fp32",
     attention="plain",
 )
@@ -42,21 +43,26 @@ def shard(seed: int = 0) -> TokenShard:
     return TokenShard(tokens, np.concatenate([[0], np.cumsum(lengths)]))
 
 
-def fresh() -> Transformer:
+SHAPE = ModelConfig.from_depth(1, 40, max_len=16, dropout=0.2)
+
+
+def fresh(shape: ModelConfig = SHAPE) -> Transformer:
     torch.manual_seed(0)
-    return Transformer(ModelConfig.from_depth(1, 40, max_len=16, dropout=0.2))
+    return Transformer(shape)
 
 
 class Killed(BaseException):
     """Stands for a kill: nothing of the run may catch it."""
 
 
-def run(state: Path, kill_at: int | None = None, config: PretrainConfig = CONFIG) -> tuple[Transformer, Progressed]:
+def run(
+    state: Path, kill_at: int | None = None, config: PretrainConfig = CONFIG, shape: ModelConfig = SHAPE
+) -> tuple[Transformer, Progressed]:
     def on_step(step: int) -> None:
         if step == kill_at:
             raise Killed
 
-    model = fresh()
+    model = fresh(shape)
     return model, pretrain(model, shard(), shard(1), config, state=state, on_step=on_step)
 
 
@@ -83,6 +89,69 @@ def test_a_cut_run_ends_bit_equal(tmp_path: Path, uninterrupted: tuple[Transform
     assert_equal(whole, resumed)
     losses = [[values["train/loss"] for _, values in d.points] for d in (done, again)]
     assert losses[0] == losses[1]
+
+
+SPARSE = ModelConfig.from_depth(1, 40, max_len=16, activation="dsrelu", theta=0.1, kv_heads=1)
+SPARSE_RUN = replace(CONFIG, smoothing=0.1, theta_ramp=0.7, skip="neurons")
+
+
+@pytest.mark.parametrize("learned", [False, True], ids=["scheduled", "learned"])
+def test_a_cut_run_with_thresholds_ends_bit_equal(tmp_path: Path, learned: bool) -> None:
+    shape = replace(SPARSE, learned_theta=learned)
+    whole, done = run(tmp_path / "whole", config=SPARSE_RUN, shape=shape)
+    with pytest.raises(Killed):
+        run(tmp_path / "state", 9, SPARSE_RUN, shape)
+    torch.manual_seed(99)
+    resumed, again = run(tmp_path / "state", config=SPARSE_RUN, shape=shape)
+    assert_equal(whole, resumed)
+    assert [values["train/loss"] for _, values in done.points] == [values["train/loss"] for _, values in again.points]
+    assert done.last("valid/loss") < 0.9 * np.log(40)
+    assert resumed.blocks[0].mlp.threshold == whole.blocks[0].mlp.threshold
+    assert (whole.blocks[0].mlp.threshold == 0.1) is not learned
+    if learned:  # the negative control: its theta is part of what a resumed run needs
+        with pytest.raises(Killed):
+            run(tmp_path / "again", 9, SPARSE_RUN, shape)
+        saved = load_state(tmp_path / "again")
+        assert saved is not None
+        saved[0]["model/blocks.0.mlp.log_theta"] += 0.1
+        save_state(tmp_path / "again", *saved)
+        forgot, _ = run(tmp_path / "again", config=SPARSE_RUN, shape=shape)
+        with pytest.raises(AssertionError, match="differs"):
+            assert_equal(whole, forgot)
+
+
+def test_each_knob_of_the_thresholds_changes_a_run(tmp_path: Path) -> None:
+    """The negative controls: a schedule that began anew at a resume, a skip that did nothing, would be seen."""
+    losses = {}
+    for name, changes in (
+        ("as it is", {}),
+        ("another ramp", {"theta_ramp": 0.3}),
+        ("nothing skipped", {"skip": "none"}),
+        ("tokens", {"skip": "tokens"}),
+        ("less skipped", {"skip_share": 0.2}),
+        ("no smoothing", {"smoothing": 0.0}),
+    ):
+        config = replace(SPARSE_RUN, **changes)  # type: ignore[arg-type]
+        _, done = run(tmp_path / name, config=config, shape=SPARSE)
+        losses[name] = done.last("valid/loss")
+    assert len(set(losses.values())) == len(losses), losses
+
+
+def test_weights_that_a_validation_keeps_have_the_final_theta(tmp_path: Path) -> None:
+    rising = replace(CONFIG, theta_ramp=0.7, keep_best=True)
+    with pytest.raises(DaymillError, match=r"theta rises over 70% of the steps.*Lower dsrelu\.ramp"):
+        run(tmp_path / "rising", config=rising, shape=SPARSE)
+    for config, shape in (
+        (replace(rising, theta_ramp=0.5), SPARSE),
+        (rising, replace(SPARSE, learned_theta=True)),
+        (replace(rising, keep_best=False), SPARSE),
+    ):
+        assert run(tmp_path / f"{config}{shape}"[:9], config=replace(config, tokens=0), shape=shape)[1].step == 0
+
+
+def test_layers_with_a_mode_of_their_own_do_not_skip(tmp_path: Path) -> None:
+    with pytest.raises(DaymillError, match="skipping parts of backward passes goes with the precisions"):
+        run(tmp_path / "state", config=replace(SPARSE_RUN, precision="fp8", emulate=True), shape=SPARSE)
 
 
 def drop_moments(tensors: dict[str, Tensor], _: dict[str, Any]) -> None:
@@ -181,6 +250,22 @@ def test_each_document_comes_once_an_epoch_and_epochs_differ() -> None:
         epochs.append(seen)
     assert sorted(epochs[0]) == sorted(epochs[1])
     assert epochs[0] != epochs[1]
+
+
+@pytest.mark.parametrize("length", [8, 16])
+def test_packed_rows_go_on_from_any_position(length: int) -> None:
+    """Into the second epoch, where the order is another one."""
+    loader = PackedLoader(shard(), length, rows=3, seed=0)
+    positions, batches = [], []
+    while loader.epoch < 2:
+        positions.append(loader.position())
+        batches.append(loader.next())
+    for position, batch in zip(positions, batches):
+        other = PackedLoader(shard(), length, rows=3, seed=0)
+        other.seek(position)
+        again = other.next()
+        assert torch.equal(again.ids, batch.ids) and torch.equal(again.docs, batch.docs)
+    assert not torch.equal(batches[0].ids, batches[1].ids)
 
 
 def test_weights_that_are_not_finite_are_named() -> None:

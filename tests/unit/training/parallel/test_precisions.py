@@ -15,7 +15,7 @@ from torch import Tensor
 from data.errors import DaymillError
 from tests.unit.training.parallel import worlds
 from tests.unit.training.parallel.models import LENGTH, batches, tiny
-from tests.unit.training.parallel.test_run import CONFIG, Killed, compressing, shard
+from tests.unit.training.parallel.test_run import CONFIG, HOW, Killed, shard
 from training import numerics
 from training.config import LayerShape, ModelConfig
 from training.loader import TokenBatch, share
@@ -39,7 +39,7 @@ def run(rank: int, state: Path, layout: Layout, precision: str, more: dict[str, 
     """A run in fp32 weights, to its end or to the step `kill_at`; also the dtypes that blocks gave."""
     torch.manual_seed(0)
     model = Transformer(ModelConfig(40, 32, (LayerShape(4, 48),) * 4, head_dim=8, max_len=16))
-    exchange = compressing if more.get("compress") else AllReduce
+    exchange = HOW["top-k"].exchange if more.get("compress") else AllReduce
     spread = spread_over(layout, CONFIG.length, CONFIG.accumulate, exchange) if layout.ranks > 1 else None
     seen: set[str] = set()
     for block in model.blocks:
