@@ -22,7 +22,7 @@ from training.loader import TokenBatch, share
 from training.model import Transformer
 from training.numerics import Numerics
 from training.optim import make_adamw
-from training.parallel.blockwise import LargestOfBlock
+from training.parallel.compress import Compress, Compressed
 from training.parallel.layout import Layout, Mesh
 from training.parallel.reducer import AllReduce
 from training.parallel.run import check_precision_of, spread_over, told_by_first
@@ -170,10 +170,10 @@ def test_what_ranks_cannot_do_alike_is_refused_by_name(precision: Any, layout: L
     check_precision_of(Layout(data=2), precision)
 
 
-def remembered(rank: int) -> dict[str, Any]:
+def remembered(rank: int, method: Any) -> dict[str, Any]:
     """What a compressed step leaves for later, in gradients without their scale, before and after the scale changes."""
     model = tiny(2)
-    world = Mesh(model, Layout(data=2), LENGTH, partial(LargestOfBlock, saved=0.8))
+    world = Mesh(model, Layout(data=2), LENGTH, Compress(method, saved=0.8).exchange)
     trainer = Trainer(model, make_adamw(model, 0.1), 1.0, world, Numerics(model, Choice("fp16", "plain", "")))
     found = []
     for factor in (1.0, 2.0**40):  # the second step overflows
@@ -183,13 +183,14 @@ def remembered(rank: int) -> dict[str, Any]:
             return token_loss_sum(model, batch, "fp16") * by
 
         trainer.step(parts, loss_sum, lambda batch: batch.tokens, 1e-3)
-        assert world.reducer is not None and isinstance(world.reducer.exchange, LargestOfBlock)
-        late = world.reducer.exchange.memory
+        assert world.reducer is not None and isinstance(world.reducer.exchange, Compressed)
+        late = world.reducer.exchange.late.memory
         found.append({name: tensor / trainer.numerics.scale for name, tensor in late.items()})
     return {"before": found[0], "after": found[1], "scale": trainer.numerics.scale}
 
 
-def test_what_is_sent_later_follows_the_scale(tmp_path: Path) -> None:
-    for rank in worlds.run(2, tmp_path, remembered):
+@pytest.mark.parametrize("method", ["top-k", "power-sgd"])
+def test_what_is_sent_later_follows_the_scale(method: str, tmp_path: Path) -> None:
+    for rank in worlds.run(2, tmp_path, remembered, method):
         assert rank["scale"] == 32768.0 and any(tensor.any() for tensor in rank["before"].values())
         assert all(torch.equal(tensor, rank["after"][name]) for name, tensor in rank["before"].items())
