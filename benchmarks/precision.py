@@ -165,7 +165,7 @@ def bytes_of(way: str) -> dict[str, int]:
             kept[storage.data_ptr()] = storage.nbytes()
         return tensor
 
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+    with Wide(), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         loss = token_loss_sum(model, TokenBatch(ids, ids, torch.zeros_like(ids)), precision)
     del loss
     make_plain(model)
