@@ -62,7 +62,8 @@ def make_subjects(out: Path, mails: Path, progress: Progress | None = None) -> d
 def parts_of(text: str) -> tuple[str, str, bool]:
     """Subject without list names, body without a feed's lines, and whether the mail is a reply."""
     subject, _, body = text.partition("\n\n")
-    subject = LIST_NAME.sub(" ", subject).strip()
+    while found := LIST_NAME.match(subject):
+        subject = subject[found.end() :]
     reply = REPLY.match(subject) is not None
     body = body.strip()
     while found := FEED_LINE.match(body):
