@@ -190,7 +190,7 @@ def step_flops(variant: Variant, train: TokenShard, vocab: int) -> int:
     set_training(model, replace(RUN, **variant.run))
     batch = PackedLoader(train, RUN.length, RUN.rows, 0).next()
     with FlopCounterMode(display=False) as counter:
-        token_loss_sum(model, batch, False).backward()
+        token_loss_sum(model, batch).backward()
     return int(counter.get_total_flops())
 
 
