@@ -196,13 +196,15 @@ def compute_steps(
     shares, seconds = [], []
     for step in range(STEPS + 1):
         dist.barrier()
-        pipeline.busy.seconds, begun = 0.0, time.perf_counter()
+        for busy in pipeline.busy.values():
+            busy.seconds = 0.0
+        begun = time.perf_counter()
         pipeline.run(batches, total)
         dist.barrier()
         took = time.perf_counter() - begun
         pipeline.model.zero_grad(set_to_none=True)
         if step:
-            shares.append(pipeline.busy.seconds / took)
+            shares.append(sum(busy.seconds for busy in pipeline.busy.values()) / took)
             seconds.append(took)
     return shares, seconds
 

@@ -15,7 +15,12 @@ def contest(script: Path, names: list[str], rounds: int) -> dict[str, list[float
     A contestant says "ready" once it has warmed up, then answers every line on stdin with one number.
     Raises RuntimeError when one ends early.
     """
-    figures: dict[str, list[float]] = {name: [] for name in names}
+    return {name: [told[0] for told in answers] for name, answers in contests(script, names, rounds).items()}
+
+
+def contests(script: Path, names: list[str], rounds: int) -> dict[str, list[list[float]]]:
+    """As `contest`, for contestants that answer with several numbers."""
+    figures: dict[str, list[list[float]]] = {name: [] for name in names}
     processes: dict[str, subprocess.Popen[str]] = {}
     try:
         for name in names:  # one after the other: a warm-up beside another one would be no warm-up
@@ -28,8 +33,8 @@ def contest(script: Path, names: list[str], rounds: int) -> dict[str, list[float
                 assert process.stdin is not None
                 process.stdin.write("go\n")
                 process.stdin.flush()
-                figures[name].append(float(expect(name, process)))
-                print(f"round {turn + 1}/{rounds} {name}: {figures[name][-1]:,.0f}", file=sys.stderr, flush=True)
+                figures[name].append([float(each) for each in expect(name, process).split()])
+                print(f"round {turn + 1}/{rounds} {name}: {figures[name][-1][0]:,.0f}", file=sys.stderr, flush=True)
     finally:
         for process in processes.values():
             process.kill()
@@ -46,11 +51,12 @@ def expect(name: str, process: subprocess.Popen[str], prefix: str = "figure ") -
     raise RuntimeError(f"{name} ended with exit code {process.wait()} before it answered")
 
 
-def answer(measure: Callable[[], float]) -> None:
+def answer(measure: Callable[[], float | tuple[float, ...]]) -> None:
     """The contestant's side: measure once for every line that comes."""
     print("ready", flush=True)
     for _ in sys.stdin:
-        print(f"figure {measure()}", flush=True)
+        told = measure()
+        print("figure", *(told if isinstance(told, tuple) else (told,)), flush=True)
 
 
 def medians(figures: dict[str, list[float]]) -> dict[str, float]:

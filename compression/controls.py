@@ -21,14 +21,12 @@ def at_random(seed: int) -> Chooser:
         config = model.backbone.config
         # Drawn anew from the size, so that a resumed run draws what the uninterrupted one would have drawn.
         generator = torch.Generator().manual_seed(seed + config.prunable_parameters())
-        head_cost, channel_cost = unit_costs(config)
-        scores = [
-            Scores(
-                torch.rand(shape.heads, generator=generator) * head_cost,  # a fair lot per unit, as choose() ranks
-                torch.rand(shape.ffn, generator=generator) * channel_cost,  # by score per parameter
-            )
-            for shape in config.layers
-        ]
+        scores = []
+        for shape in config.layers:
+            group_cost, channel_cost = unit_costs(config, shape)
+            lots = torch.rand(shape.keys, generator=generator) * group_cost  # a fair lot per unit, as choose() ranks
+            channels = torch.rand(shape.ffn, generator=generator) * channel_cost  # by score per parameter
+            scores.append(Scores((lots / shape.group).repeat_interleave(shape.group), channels))
         return choose(config, scores, parameters)
 
     return chooser
@@ -39,15 +37,15 @@ def drop_blocks(model: Classifier, parameters: float) -> list[Kept]:
 
     Its first heads and channels stay, as many as the budget has room for, so that the share is that of the others.
     """
-    head_cost, channel_cost = unit_costs(model.backbone.config)
     kept: list[Kept] = []
     for block, shape in enumerate(model.backbone.config.layers):
-        cost = shape.heads * head_cost + shape.ffn * channel_cost
+        group_cost, channel_cost = unit_costs(model.backbone.config, shape)
+        cost = shape.keys * group_cost + shape.ffn * channel_cost
         share = min(1.0, max(0.0, parameters / cost))
         least = min(CHANNELS, shape.ffn)
-        heads = max(1, int(shape.heads * share))
+        groups = max(1, int(shape.keys * share))
         ffn = shape.ffn if share == 1 else max(least, int(shape.ffn * share) // CHANNELS * CHANNELS)
-        if heads * head_cost + ffn * channel_cost <= parameters or not kept:
-            kept.append(Kept(block, tuple(range(heads)), tuple(range(ffn))))
+        if groups * group_cost + ffn * channel_cost <= parameters or not kept:
+            kept.append(Kept(block, tuple(range(groups * shape.group)), tuple(range(ffn))))
         parameters -= cost
     return kept

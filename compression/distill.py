@@ -16,6 +16,7 @@ from safetensors.numpy import save_file
 from data.errors import DaymillError
 from training.decision import softmax
 from training.model import Classifier
+from training.precision import Precision
 from training.predict import predict_logits
 from training.rows import Rows
 
@@ -36,14 +37,17 @@ class Teacher:
 
     @staticmethod
     def ask(
-        model: Classifier, parts: Mapping[str, Rows], bf16: bool, done: Callable[[int], object] = lambda _: None
+        model: Classifier,
+        parts: Mapping[str, Rows],
+        precision: Precision,
+        done: Callable[[int], object] = lambda _: None,
     ) -> Teacher:
         """Answers to all rows, in bf16 where that pays: a soft target needs no fourth digit. `done(rows)` counts."""
         answers = {}
         for part, rows in parts.items():
             logits = []
             for start in range(0, len(rows), ROWS_AT_ONCE):
-                logits.append(predict_logits(model, rows.tokens[start : start + ROWS_AT_ONCE], bf16=bf16))
+                logits.append(predict_logits(model, rows.tokens[start : start + ROWS_AT_ONCE], precision=precision))
                 done(len(logits[-1]))
             answers[part] = np.concatenate(logits)
         return Teacher(parts, answers)

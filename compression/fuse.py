@@ -33,7 +33,9 @@ class FusionError(DaymillError):
 def declared_fusions(weights: Weights) -> dict[str, int]:
     """How often each kernel must occur in the fused graph of a model."""
     config, layers = weights.config, len(weights.config.layers)
-    declared = {"attention": layers, "norm": len(weights.norms), "activation": layers}
+    declared = {"attention": layers, "norm": len(weights.norms)}
+    if config.activation in ("swiglu", "gelu"):  # the others are made of standard operators
+        declared["activation"] = layers
     if config.position == "rotary":
         declared["rotary"] = 2 * layers
     if weights.quantized:

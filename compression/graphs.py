@@ -61,6 +61,7 @@ class Weights:
     linears: Mapping[str, Linear]
     norms: Mapping[str, Norm]
     head: Linear
+    thetas: Mapping[str, float]  # of D-SReLU, by the name of the feed-forward network
 
     @property
     def quantized(self) -> bool:
@@ -135,28 +136,44 @@ class _Builder:
     def attention(self, x: str, name: str, shape: LayerShape) -> str:
         q, k, v = (self.linear(x, f"{name}.{part}") for part in "qkv")
         attend = self.fused_attention if self.fused else self.plain_attention
-        return self.linear(attend(q, k, v, shape.heads), f"{name}.o")
+        return self.linear(attend(q, k, v, shape), f"{name}.o")
 
-    def fused_attention(self, q: str, k: str, v: str, heads: int) -> str:
+    def fused_attention(self, q: str, k: str, v: str, shape: LayerShape) -> str:
         if self.weights.rotary is not None:
             cos, sin = (
                 self.constant(name, table) for name, table in zip(("rotary.cos", "rotary.sin"), self.weights.rotary)
             )
             q, k = (self.microsoft("RotaryEmbedding", x, self.ints(0), cos, sin) for x in (q, k))
+        if shape.group > 1:
+            flat = self.ints(0, 0, shape.heads * self.config.head_dim)
+            k, v = (self.op("Reshape", self.for_queries(self.split(x, shape.keys), shape, 2), flat) for x in (k, v))
+        causal = int(self.config.causal)
         return self.microsoft(
-            "MultiHeadAttention", q, k, v, "", self.key_mask, num_heads=heads, unidirectional=int(self.config.causal)
+            "MultiHeadAttention", q, k, v, "", self.key_mask, num_heads=shape.heads, unidirectional=causal
         )
 
-    def plain_attention(self, q: str, k: str, v: str, heads: int) -> str:
-        split = self.ints(0, 0, heads, self.config.head_dim)
-        q, k, v = (self.op("Transpose", self.op("Reshape", x, split), perm=[0, 2, 1, 3]) for x in (q, k, v))
+    def split(self, x: str, heads: int) -> str:
+        """[B, T, H * K] as [B, T, H, K]."""
+        return self.op("Reshape", x, self.ints(0, 0, heads, self.config.head_dim))
+
+    def for_queries(self, x: str, shape: LayerShape, axis: int) -> str:
+        """Heads of keys or values along `axis`, once for each query head that shares them."""
+        if shape.group == 1:
+            return x
+        heads = self.ints(*(head // shape.group for head in range(shape.heads)))
+        return self.op("Gather", x, heads, axis=axis)
+
+    def plain_attention(self, q: str, k: str, v: str, shape: LayerShape) -> str:
+        parts = ((q, shape.heads), (k, shape.keys), (v, shape.keys))
+        q, k, v = (self.op("Transpose", self.split(x, heads), perm=[0, 2, 1, 3]) for x, heads in parts)
         if self.weights.rotary is not None:
             q, k = self.rotate(q), self.rotate(k)
+        k, v = (self.for_queries(x, shape, 1) for x in (k, v))
         scores = self.op("MatMul", q, self.op("Transpose", k, perm=[0, 1, 3, 2]))
         scores = self.op("Mul", scores, self.scalar(1 / math.sqrt(self.config.head_dim)))
         y = self.op("MatMul", self.op("Softmax", self.op("Add", scores, self.bias), axis=-1), v)
         return self.op(
-            "Reshape", self.op("Transpose", y, perm=[0, 2, 1, 3]), self.ints(0, 0, heads * self.config.head_dim)
+            "Reshape", self.op("Transpose", y, perm=[0, 2, 1, 3]), self.ints(0, 0, shape.heads * self.config.head_dim)
         )
 
     def rotate(self, x: str) -> str:
@@ -174,9 +191,17 @@ class _Builder:
                 gate = self.op("Mul", gate, self.op("Sigmoid", gate))
             inner = self.op("Mul", gate, up)
         else:
-            up = self.linear(x, f"{name}.up")
-            inner = self.microsoft("Gelu", up) if self.fused else self.op("Gelu", up)
+            inner = self.activated(self.linear(x, f"{name}.up"), name)
         return self.linear(inner, f"{name}.down")
+
+    def activated(self, x: str, name: str) -> str:
+        if self.config.activation == "relu2":
+            positive = self.op("Relu", x)
+            return self.op("Mul", positive, positive)
+        if self.config.activation == "dsrelu":
+            idle = self.op("LessOrEqual", self.op("Abs", x), self.scalar(self.weights.thetas[name]))
+            return self.op("Where", idle, self.scalar(0.0), x)
+        return self.microsoft("Gelu", x) if self.fused else self.op("Gelu", x)
 
     def norm(self, x: str, name: str) -> str:
         norm, epsilon = self.weights.norms[name], self.config.norm_eps

@@ -3,6 +3,8 @@
 Removing a head takes its rows out of q, k and v and its columns out of o; removing a channel takes a row out of gate
 and up and a column out of down. The widths of every block are in the config, so a pruned model is an ordinary model:
 it trains, saves, loads and exports as any other.
+
+Query heads that share a head of keys and values leave together with it.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from compression.importance import Batch, Scores, taylor_scores
 from data.errors import DaymillError
 from training.config import LayerShape, ModelConfig
 from training.model import Classifier, Transformer
+from training.precision import AMBIENT, Precision
 
 BLOCKS = "backbone.blocks."
 CHANNELS = 32  # channels leave in groups of 32, so that products stay multiples of the vector registers
@@ -25,7 +28,7 @@ CHANNELS = 32  # channels leave in groups of 32, so that products stay multiples
 
 @dataclass(frozen=True)
 class Kept:
-    """What stays of a block: its number, and indices of its heads and FFN channels, ascending."""
+    """What stays of a block: its number, and indices of its (query) heads and FFN channels, ascending."""
 
     block: int
     heads: tuple[int, ...]
@@ -34,7 +37,7 @@ class Kept:
 
 @dataclass(frozen=True)
 class Unit:
-    """Something that leaves as a whole: one head, or a group of channels of one block."""
+    """Something that leaves as a whole: one head or those of one group, or a group of channels of one block."""
 
     layer: int
     kind: str  # "heads" | "ffn"
@@ -46,9 +49,9 @@ class Unit:
 Chooser = Callable[[Classifier, float], list[Kept]]  # model, prunable parameters that may stay -> what stays
 
 
-def by_importance(batches: Sequence[Batch], bf16: bool = False) -> Chooser:
+def by_importance(batches: Sequence[Batch], precision: Precision = "fp32") -> Chooser:
     """Our way to choose: Taylor scores of the model as it is now, over these rows."""
-    dtype = torch.bfloat16 if bf16 else torch.float32
+    dtype = AMBIENT[precision] or torch.float32
     return lambda model, parameters: choose(model.backbone.config, taylor_scores(model, batches, dtype), parameters)
 
 
@@ -67,7 +70,7 @@ def step_shares(target: float, steps: int) -> list[float]:
 def choose(config: ModelConfig, scores: Sequence[Scores], parameters: float) -> list[Kept]:
     """What stays when units leave, least score per parameter first, until at most `parameters` prunable ones do.
 
-    Units of all blocks compete in one ranking. Every block keeps at least one head and one group of channels; a
+    Units of all blocks compete in one ranking. Every block keeps at least one group of heads and of channels; a
     budget below that is a DaymillError.
     """
     gone: list[dict[str, set[int]]] = [{"heads": set(), "ffn": set()} for _ in config.layers]
@@ -92,20 +95,22 @@ def choose(config: ModelConfig, scores: Sequence[Scores], parameters: float) -> 
     ]
 
 
-def unit_costs(config: ModelConfig) -> tuple[int, int]:
-    """Parameters of one head and of one FFN channel."""
-    return 4 * config.width * config.head_dim, (3 if config.activation == "swiglu" else 2) * config.width
+def unit_costs(config: ModelConfig, shape: LayerShape) -> tuple[int, int]:
+    """Parameters of one group of heads (a head of keys and values, and its query heads) and of one FFN channel."""
+    return 2 * (shape.group + 1) * config.width * config.head_dim, config.ffn_matrices * config.width
 
 
 def removable(config: ModelConfig, scores: Sequence[Scores]) -> list[Unit]:
-    """All units but each block's best head and best channels; a group holds channels of similar score."""
-    head_cost, channel_cost = unit_costs(config)
+    """All units but each block's best heads and best channels; a group holds channels of similar score."""
     units = []
     for layer, (shape, score) in enumerate(zip(config.layers, scores, strict=True)):
         if score.heads.shape != (shape.heads,) or score.ffn.shape != (shape.ffn,):
             raise DaymillError(f"prune: the scores of block {layer} are not those of its {shape}")
-        for head in score.heads.argsort(stable=True).tolist()[:-1]:
-            units.append(Unit(layer, "heads", (head,), head_cost, float(score.heads[head])))
+        group_cost, channel_cost = unit_costs(config, shape)
+        groups = score.heads.unflatten(0, (shape.keys, shape.group)).sum(1)
+        for group in groups.argsort(stable=True).tolist()[:-1]:
+            members = tuple(range(group * shape.group, (group + 1) * shape.group))
+            units.append(Unit(layer, "heads", members, group_cost, float(groups[group])))
         order = score.ffn.argsort(stable=True).tolist()
         odd = shape.ffn % CHANNELS  # leaves first, alone, so that what stays is a multiple of the group
         starts = ([0] if odd else []) + list(range(odd, shape.ffn, CHANNELS))
@@ -121,33 +126,59 @@ def shrink(model: Classifier, kept: Sequence[Kept]) -> Classifier:
     old = model.backbone.config
     if not kept:
         raise DaymillError("prune: no block would stay")
-    layers = tuple(LayerShape(len(keep.heads), len(keep.ffn)) for keep in kept)
+    layers = tuple(kept_shape(old.layers[keep.block], keep) for keep in kept)
     source = model.state_dict()
     tensors = {name: tensor for name, tensor in source.items() if not name.startswith(BLOCKS)}
     for layer, keep in enumerate(kept):
-        heads = torch.tensor(keep.heads)
-        rows = (heads[:, None] * old.head_dim + torch.arange(old.head_dim)).flatten()
+        shape = old.layers[keep.block]
+        rows = rows_of(keep.heads, old.head_dim)
+        shared = rows if shape.group == 1 else rows_of(key_heads(shape, keep), old.head_dim)
         channels = torch.tensor(keep.ffn)
         place = f"{BLOCKS}{keep.block}."
         for name, tensor in source.items():
             if name.startswith(place):
                 part = name.removeprefix(place)
-                tensors[f"{BLOCKS}{layer}.{part}"] = cut(part, tensor, rows, channels)
+                tensors[f"{BLOCKS}{layer}.{part}"] = cut(part, tensor, rows, shared, channels)
     # A smaller model that follows a teacher needs no dropout: its noise moves the logits more than a cut does.
     small = Classifier(Transformer(replace(old, layers=layers, dropout=0.0)), model.head.out_features)
     small.load_state_dict(tensors, strict=True)
     return small.to(model.head.weight.device).train(model.training)
 
 
-def cut(part: str, tensor: Tensor, rows: Tensor, channels: Tensor) -> Tensor:
-    """The tensor `part` of a block without the rows or columns of the units that leave."""
+def key_heads(shape: LayerShape, keep: Kept) -> tuple[int, ...]:
+    """Heads of keys and values that stay. Raises DaymillError where a group would stay in part."""
+    if any(
+        tuple(range(first, first + shape.group)) != keep.heads[at : at + shape.group] or first % shape.group
+        for at, first in enumerate(keep.heads)
+        if at % shape.group == 0
+    ):
+        raise DaymillError(
+            f"prune: of block {keep.block} the heads {list(keep.heads)} would stay; expected whole groups of "
+            f"{shape.group}, which share a head of keys and values"
+        )
+    return tuple(head // shape.group for head in keep.heads[:: shape.group])
+
+
+def kept_shape(shape: LayerShape, keep: Kept) -> LayerShape:
+    kv_heads = None if shape.kv_heads is None else len(key_heads(shape, keep))
+    return replace(shape, heads=len(keep.heads), ffn=len(keep.ffn), kv_heads=kv_heads)
+
+
+def rows_of(heads: Sequence[int], head_dim: int) -> Tensor:
+    return (torch.tensor(heads)[:, None] * head_dim + torch.arange(head_dim)).flatten()
+
+
+def cut(part: str, tensor: Tensor, rows: Tensor, shared: Tensor, channels: Tensor) -> Tensor:
+    """The tensor `part` of a block without rows or columns of units that leave; `shared` are the rows of k and v."""
     match part.split("."):
-        case ["attn", "q" | "k" | "v", _]:
+        case ["attn", "q", _]:
             return tensor[rows]
+        case ["attn", "k" | "v", _]:
+            return tensor[shared]
         case ["attn", "o", "weight"]:
             return tensor[:, rows]
         case ["mlp", "gate" | "up", _]:
             return tensor[channels]
         case ["mlp", "down", "weight"]:
             return tensor[:, channels]
-    return tensor  # norms, and the biases of o and down, belong to the residual stream
+    return tensor  # norms and the biases of o and down belong to the residual stream, a theta to its layer

@@ -59,7 +59,7 @@ def train_quantized(
     """
     quantized = prepare(model, plan.weight_max)
     halfway, note = work / "moving", work / "moving.json"  # the note first: the folder says that both are there
-    before = watch(model, teacher, plan.moving.bf16)
+    before = watch(model, teacher, plan.moving.precision)
     if halfway.exists():
         restore(quantized, halfway, card)
         moved = json.loads(note.read_text(encoding="utf-8"))

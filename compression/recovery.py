@@ -7,7 +7,7 @@ import json
 import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from compression.distill import Teacher, logit_gap
 from compression.importance import Batch
@@ -16,8 +16,9 @@ from data.errors import DaymillError
 from training.checkpoint import Card, load_checkpoint, save_checkpoint
 from training.classify import Bar, ClassifyConfig, Distill, train_classifier
 from training.model import Classifier
-from training.precision import autocast, choose
+from training.precision import Choice, Precision, autocast, choose
 from training.predict import predict_logits
+from training.settle import held_to_fp32
 
 
 @dataclass(frozen=True)
@@ -30,21 +31,28 @@ class Recovery:
     weight: float = 1.0  # share of the teacher's loss; the rest is the labels'
     temperature: float = 1.0
     weight_decay: float = 0.0
-    bf16: bool = False
+    precision: Precision = "fp32"
     seed: int = 0
 
 
-def bf16_pays(model: Classifier, batch: Batch) -> bool:
-    """Whether this machine trains this model faster in bf16: a forward and backward pass of each, measured once."""
+def precision_of(model: Classifier, batch: Batch, asked: Literal["auto", "fp32", "bf16"]) -> Precision:
+    """What recovery computes in: a forward and backward pass in each precision, measured once.
+
+    Under `auto` bf16 is taken where it is clearly faster than fp32; where it was asked for, unless it is slower.
+    """
+    if asked == "fp32":
+        return asked
     probe = copy.deepcopy(model).train()
 
-    def run(bf16: bool, _kernel: str) -> None:
-        with autocast(bf16):
+    def run(precision: Precision, _kernel: str) -> None:
+        with autocast(precision, batch[0].device):
             total = probe(*batch).float().sum()
         total.backward()
         probe.zero_grad(set_to_none=True)
 
-    return choose(run, model.backbone.config.width, None, "plain").bf16
+    if asked == "auto":
+        return choose(run, model.backbone.config.width, None, "plain").precision
+    return held_to_fp32(probe, run, Choice(asked, "plain", "as configured")).precision
 
 
 def recover(model: Classifier, teacher: Teacher, recovery: Recovery, progress: Bar | None = None) -> dict[str, Any]:
@@ -54,7 +62,7 @@ def recover(model: Classifier, teacher: Teacher, recovery: Recovery, progress: B
     watched rows. Returns the distance to the teacher before and after, and whether the training was kept; the same
     inputs give the same weights.
     """
-    before = watch(model, teacher, recovery.bf16)
+    before = watch(model, teacher, recovery.precision)
     weights = copy.deepcopy(model.state_dict())
     if recovery.steps:
         config = ClassifyConfig(
@@ -63,7 +71,8 @@ def recover(model: Classifier, teacher: Teacher, recovery: Recovery, progress: B
             rows=recovery.rows,
             weight_decay=recovery.weight_decay,
             smoothing=0.0,  # the teacher's logits are soft already
-            bf16=recovery.bf16,
+            precision=recovery.precision,
+            emulate=True,  # it was measured before
             attention="plain",
             seed=recovery.seed,
         )
@@ -75,7 +84,7 @@ def recover(model: Classifier, teacher: Teacher, recovery: Recovery, progress: B
             distill=Distill(weight=recovery.weight, temperature=recovery.temperature),
             progress=progress,
         )
-    trained = watch(model, teacher, recovery.bf16)
+    trained = watch(model, teacher, recovery.precision)
     kept = trained["kl"] < before["kl"]
     if not kept:
         model.load_state_dict(weights)
@@ -155,9 +164,9 @@ def load_classifier(folder: Path) -> tuple[Classifier, Card]:
     return model, card
 
 
-def watch(model: Classifier, teacher: Teacher, bf16: bool) -> dict[str, float]:
+def watch(model: Classifier, teacher: Teacher, precision: Precision) -> dict[str, float]:
     """Distance to the teacher on the rows that are watched."""
-    return logit_gap(predict_logits(model, teacher.rows["watch"].tokens, bf16=bf16), teacher.logits["watch"])
+    return logit_gap(predict_logits(model, teacher.rows["watch"].tokens, precision=precision), teacher.logits["watch"])
 
 
 def finished_steps(work: Path) -> list[dict[str, Any]]:

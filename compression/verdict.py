@@ -16,6 +16,7 @@ from training.decision import decide
 from training.finetune import calibrate
 from training.metrics import Interval, bootstrap_interval, paired_bootstrap
 from training.model import Classifier
+from training.precision import Precision
 from training.predict import predict_logits
 from training.rows import Rows
 
@@ -55,10 +56,11 @@ def judge(card: Card, rows: Rows, logits: Logits) -> Verdict:
     return Verdict(predicted, bootstrap_interval(rows.labels, predicted, positive_index(card)))
 
 
-def appraise(model: Classifier, card: Card, valid: Rows, test: Rows, bf16: bool = False) -> Appraisal:
+def appraise(model: Classifier, card: Card, valid: Rows, test: Rows, precision: Precision = "fp32") -> Appraisal:
     """Fit the threshold of a compressed model on validation rows and judge it on test rows."""
-    fitted = recalibrate(card.with_model(model.backbone.config), valid, predict_logits(model, valid.tokens, bf16=bf16))
-    logits = predict_logits(model, test.tokens, bf16=bf16)
+    answers = predict_logits(model, valid.tokens, precision=precision)
+    fitted = recalibrate(card.with_model(model.backbone.config), valid, answers)
+    logits = predict_logits(model, test.tokens, precision=precision)
     return Appraisal(fitted, logits, judge(fitted, test, logits))
 
 

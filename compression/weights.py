@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from compression.graphs import Linear, Norm, Weights
 from compression.quantize import QuantEmbedding, QuantLinear, int8_weight
 from training.config import ModelConfig
-from training.model import Classifier, rotary_tables
+from training.model import Classifier, FeedForward, rotary_tables
 
 
 def read_weights(model: Classifier) -> Weights:
@@ -34,6 +34,7 @@ def read_weights(model: Classifier) -> Weights:
         linears=linears,
         norms=norms,
         head=read_linear(model.head),
+        thetas={name: module.threshold for name, module in backbone.named_modules() if isinstance(module, FeedForward)},
     )
 
 

@@ -90,7 +90,8 @@ class PackedRows:
     """Next-token training rows [R, T]: inputs, targets (IGNORE where a row is not full), document numbers.
 
     Each document gives one (input, target) pair per token after its first, each exactly once, and no target
-    crosses a document boundary. `docs` counts documents within a row from 0; unused places have -1.
+    crosses a document boundary; where the shard has targets of its own, these count. `docs` counts documents within a
+    row from 0; unused places have -1.
     """
 
     ids: NDArray[np.int32]
@@ -128,7 +129,8 @@ def pack_documents(shard: TokenShard, capacity: int, seed: int | None) -> Packed
     source = shard.bounds[order[pieces.document]] + pieces.offset
     by = np.lexsort((placed.place, placed.row))
     tokens = np.asarray(shard.tokens)
-    fill(tokens, source[by], pieces.length[by], placed.row[by], placed.place[by], ids, targets, docs)
+    counted = tokens if shard.targets is None else np.asarray(shard.targets)
+    fill(tokens, counted, source[by], pieces.length[by], placed.row[by], placed.place[by], ids, targets, docs)
     return PackedRows(ids, targets, docs)
 
 

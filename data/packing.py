@@ -113,8 +113,8 @@ def cheapest(sizes, max_tokens, cost):
 
 
 @njit(cache=True, nogil=True)
-def fill(tokens, source, length, row, place, ids, targets, docs):
-    """Copy every piece to its place: `length[i]` tokens from `source[i]`, their successors as targets.
+def fill(tokens, counted, source, length, row, place, ids, targets, docs):
+    """Copy every piece to its place: `length[i]` tokens from `source[i]`, and what their successors count as.
 
     Pieces must come by row and place; documents are numbered within a row from 0.
     """
@@ -124,5 +124,5 @@ def fill(tokens, source, length, row, place, ids, targets, docs):
         before = row[i]
         for k in range(length[i]):
             ids[row[i], place[i] + k] = tokens[source[i] + k]
-            targets[row[i], place[i] + k] = tokens[source[i] + k + 1]
+            targets[row[i], place[i] + k] = counted[source[i] + k + 1]
             docs[row[i], place[i] + k] = number

@@ -88,10 +88,14 @@ def encode(tokenizer: Tokenizer, texts: Sequence[str], max_len: int, max_chars: 
     if not 0 <= tail <= 1:
         raise DaymillError(f"tail is {tail}; expected a share from 0 to 1")
     last = int(room * tail)
-    clean = [window(text, max_chars, tail).encode("utf-8", "replace").decode() for text in texts]  # no lone surrogates
-    encoded = tokenizer.encode_batch_fast(clean, add_special_tokens=False)
-    rows = (before + ends(item.ids, room - last, last) + after for item in encoded)
+    rows = (before + ends(ids, room - last, last) + after for ids in plain_ids(tokenizer, texts, max_chars, tail))
     return [np.array(row or [0], dtype=np.int32) for row in rows]
+
+
+def plain_ids(tokenizer: Tokenizer, texts: Sequence[str], max_chars: int, tail: float = 0.0) -> list[list[int]]:
+    """Token ids of each text's window, without special tokens; an empty text has none."""
+    clean = [window(text, max_chars, tail).encode("utf-8", "replace").decode() for text in texts]  # no lone surrogates
+    return [item.ids for item in tokenizer.encode_batch_fast(clean, add_special_tokens=False)]
 
 
 def window(text: str, max_chars: int, tail: float) -> str:
@@ -135,19 +139,21 @@ def pad(rows: Sequence[NDArray[np.integer]]) -> tuple[NDArray[np.int64], NDArray
 class TokenShard:
     """All documents of one split as a single memory-mapped array of tokens.
 
-    Document i is `tokens[bounds[i]:bounds[i + 1]]`.
+    Document i is `tokens[bounds[i]:bounds[i + 1]]`. `targets` are what each token counts as where it is to be
+    predicted, where that is not the token itself: data.batching.IGNORE for one that is only read.
     """
 
-    tokens: NDArray[np.unsignedinteger]
+    tokens: NDArray[np.integer]
     bounds: NDArray[np.int64]
+    targets: NDArray[np.integer] | None = None
 
     def __len__(self) -> int:
         return len(self.bounds) - 1
 
-    def __getitem__(self, document: int) -> NDArray[np.unsignedinteger]:
+    def __getitem__(self, document: int) -> NDArray[np.integer]:
         return self.tokens[self.bounds[document] : self.bounds[document + 1]]
 
-    def __iter__(self) -> Iterator[NDArray[np.unsignedinteger]]:
+    def __iter__(self) -> Iterator[NDArray[np.integer]]:
         return (self[document] for document in range(len(self)))
 
 

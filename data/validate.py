@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from data.dialogues import messages_of, text_of
 from data.errors import DaymillError
 from data.strict_json import Refused, as_json, dump
 
@@ -95,7 +96,9 @@ class Mapper:
     def record(self, value: Any) -> Record:
         """The record of one parsed value, which is used up. Raises Refused.
 
-        Rules: `not-an-object`; `text` (missing, no string, or nothing but space: there is nothing to learn from);
+        Where the text is missing, a dialogue or a pair (data.dialogues) gives it and stays whole in `extra`.
+        Rules: `not-an-object`; `text` (missing, no string, or nothing but space: there is nothing to learn from), or
+        those of data.dialogues;
         `id`, `label`, `group`, `entity` (of a type that has no one spelling as a string). Strings stay as they are;
         true and 1 become "true" and "1"; null and "" mean missing. A date that is not ISO 8601 is left in `extra`
         and the record is repaired: kept without a date.
@@ -127,6 +130,9 @@ class Mapper:
         if len(names) == 1:
             text = self.take(value, names[0])
             if type(text) is not str:
+                said = self.said(value) if text is MISSING or text is None else None
+                if said is not None:
+                    return said
                 raise Refused("text", "the text is missing" if text is MISSING else f"the text is {json_type(text)}")
             return text
         parts = []
@@ -136,7 +142,16 @@ class Mapper:
                 parts.append(part)
             elif part is not MISSING and part is not None:
                 raise Refused("text", f"a part of the text is {json_type(part)}")
-        return "\n\n".join(part for part in parts if part)
+        said = None if parts else self.said(value)
+        return "\n\n".join(part for part in parts if part) if said is None else said
+
+    def said(self, value: dict[str, Any]) -> str | None:
+        """The text of a record's dialogue or pair, which then stands for all text fields; None where it has none."""
+        messages = messages_of(value)
+        if messages is None:
+            return None
+        self.matched.update(self.names.text)
+        return text_of(messages)
 
     def take(self, value: dict[str, Any], name: str | None) -> Any:
         """A field out of an object, so that what stays is `extra`."""

@@ -74,7 +74,7 @@ def parser() -> argparse.ArgumentParser:
         "--preset",
         default="keep",
         metavar="NAME",
-        help="values written into params.yaml: default, quick, accounts, icd10, adult",
+        help="values written into params.yaml: default, quick, accounts, icd10, adult, dialogues, subjects",
     )
 
     add("plan", plan, "say which stages would run and why; runs nothing")
@@ -108,6 +108,15 @@ def parser() -> argparse.ArgumentParser:
     kind = kinds.add_parser("icd10", help="74,719 diagnoses of ICD-10-CM, from the package simple-icd-10-cm")
     kind.add_argument("--out", type=Path, default=None, metavar="FOLDER", help="default: input/icd10")
     kind.set_defaults(command=sample_icd10)
+
+    kind = kinds.add_parser(
+        "dialogues", help="2,025 short dialogues, 898 different ones, from the package chatterbot-corpus"
+    )
+    kind.add_argument("--out", type=Path, default=None, metavar="FOLDER", help="default: input/dialogues")
+    kind.set_defaults(command=sample_dialogues)
+    kind = kinds.add_parser("subjects", help="mails and their subject lines, from the mails of `sample spam`")
+    kind.add_argument("--out", type=Path, default=None, metavar="FOLDER", help="default: input/subjects")
+    kind.set_defaults(command=sample_subjects)
 
     sub = add("why", why, "tell a record's whole story: where it came from, what each rule measured, where it went")
     sub.add_argument("record", metavar="ID", help="or SOURCE:LINE, such as notes.jsonl:17, for a record without an id")
@@ -153,6 +162,11 @@ def parser() -> argparse.ArgumentParser:
     sub.add_argument("--add", action="store_true", help="then make them known; the first time, create the index")
     sub.add_argument("--threshold", type=float, metavar="X", help="similarity that counts (default score's jaccard)")
     sub.add_argument("--json", action="store_true", help="one JSON line a record")
+
+    sub = add("convert", convert, "write a pretrained checkpoint in the layout of another library")
+    sub.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="such as artifacts/pretrain/checkpoint")
+    sub.add_argument("out", type=Path, metavar="FOLDER", help="must not exist yet")
+    sub.add_argument("--to", choices=["llama"], required=True, help="llama: for transformers' LlamaForCausalLM")
 
     sub = add("up", up, "run the Prefect server with the pipeline's form until Ctrl-C")
     sub.add_argument("--port", type=int, default=UI_PORT, help=f"of the UI (default {UI_PORT})")
@@ -325,10 +339,35 @@ def sample_icd10(arguments: argparse.Namespace) -> int:
     return tell_sample(out, made, "icd10")
 
 
-def tell_sample(out: Path, made: Mapping[str, object], preset: str = "") -> int:
+def sample_dialogues(arguments: argparse.Namespace) -> int:
+    from data.samples.dialogues import DIALOGUES, make_dialogues
+    from flows.settings import find_root
+
+    out = arguments.out or find_root() / "input" / "dialogues"
+    with progress("sample", DIALOGUES, "dialogues") as moved:
+        made = make_dialogues(out, moved)
+    return tell_sample(out, made, "dialogues", "finetune")
+
+
+def sample_subjects(arguments: argparse.Namespace) -> int:
+    from data.samples.spam import MAILS, fetch_spam
+    from data.samples.subjects import make_subjects
+    from flows.settings import find_root
+
+    root = find_root()
+    out, mails = arguments.out or root / "input" / "subjects", root / "input" / "spam"
+    with progress("sample", MAILS, "mails") as moved:
+        if not mails.is_dir():
+            fetch_spam(mails, moved, root / ".cache" / "samples")
+        made = make_subjects(out, mails)
+    return tell_sample(out, made, "subjects", "finetune")
+
+
+def tell_sample(out: Path, made: Mapping[str, object], preset: str = "", until: str = "") -> int:
     print("  ".join(f"{name} {count}" for name, count in made.items() if isinstance(count, int)))
     place = os.path.relpath(out)
-    print(f"{place} is ready; to run it: daymill run --data {place}{f' --preset {preset}' if preset else ''}")
+    more = (f" --preset {preset}" if preset else "") + (f" --until {until}" if until else "")
+    print(f"{place} is ready; to run it: daymill run --data {place}{more}")
     return 0
 
 
@@ -358,6 +397,16 @@ def seen(arguments: argparse.Namespace) -> int:
     from flows.seen import show_seen
 
     return show_seen(arguments.files, arguments.index, arguments.threshold, arguments.add, arguments.json)
+
+
+def convert(arguments: argparse.Namespace) -> int:
+    from training.huggingface_llama import convert_checkpoint
+
+    written = convert_checkpoint(arguments.checkpoint, arguments.out)
+    print(
+        f"{arguments.out}: LlamaForCausalLM, {len(written.layers)} layers x {written.width}, {written.vocab_size} words"
+    )
+    return 0
 
 
 def up(arguments: argparse.Namespace) -> int:

@@ -29,7 +29,7 @@ from flows.stage import CACHED, run_stage
 from flows.steps import Stopped, failed, result_of, step
 from tasks.params import plain, read
 
-Preset = Literal["keep", "default", "quick", "accounts", "icd10", "adult"]
+Preset = Literal["keep", "default", "quick", "accounts", "icd10", "adult", "dialogues", "subjects"]
 
 
 @flow(name="pipeline", flow_run_name="until-{until}", persist_result=False)
@@ -40,7 +40,8 @@ def pipeline(data: str = "", until: Until = "release", preset: Preset = "keep") 
         data: A folder or file of records; written into params.yaml as ingest.source. Empty keeps what is there.
         until: The last stage to run; `release` also puts the model through the gate and asks it three questions.
         preset: Values written into params.yaml: `quick` is a small fast try, `default` is as shipped, `accounts` are
-            the settings that public accounts name, `icd10` and `adult` are for those samples, `keep` changes nothing.
+            the settings that public accounts name, `icd10`, `adult`, `dialogues` and `subjects` are for those samples
+            (the last two with until `finetune`), `keep` changes nothing.
     """
     end_with_runner()
     root = find_root()

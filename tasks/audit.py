@@ -10,10 +10,8 @@ import numpy as np
 
 from data.tokens import TokenShard, read_tokens
 from tasks.params import load
-from tasks.pretrain import SWITCH, TOKENS, Pretrain
+from tasks.pretrain import TOKENS, Pretrain
 from training.audit import Check, Subject, audit
-from training.config import ModelConfig
-from training.pretrain import PretrainConfig
 
 SHOWN_TOKENS = 200_000  # of the corpus that packing is checked on
 MADE_UP = 400  # documents where there is no corpus yet
@@ -29,17 +27,8 @@ def run_audit(root: Path, on_check: Callable[[Check], None]) -> tuple[list[Check
     else:
         tokens, on = made_up(), "made-up documents: run the tokenize stage to audit with your own"
     vocab = max(2, int(tokens.tokens.max()) + 1)
-    shape = ModelConfig.from_depth(
-        params.depth, vocab, max_len=max(params.length, params.max_len), dropout=params.dropout
-    )
-    given = params.model_dump(exclude={"depth", "max_len", "dropout", "bf16", "attention", "parallel"})
-    config = PretrainConfig(
-        **given,
-        bf16=SWITCH[params.bf16],
-        attention=None if params.attention == "auto" else params.attention,
-    )
     with tempfile.TemporaryDirectory() as work:
-        subject = Subject(shape, config, tokens)
+        subject = Subject(params.shape(vocab), params.run(), tokens)
         return audit(subject, Path(work), on_check), on
 
 

@@ -12,6 +12,7 @@ from compression.benchmark import Plan, check_files, choose, line_up, markdown, 
 from compression.cpu import describe_machine
 from compression.plot import draw
 from compression.turns import Block
+from tasks.objective import require_classifier
 from tasks.params import Params
 from tasks.stage import Context, Result, run
 from training.checkpoint import load_card
@@ -47,7 +48,9 @@ class Benchmark(Params):
 
 
 def main(params: Benchmark, ctx: Context) -> Result:
-    plan, model = params.plan(), load_card(CHECKPOINT).model
+    plan, card = params.plan(), load_card(CHECKPOINT)
+    require_classifier(card.task)
+    model = card.model
     export = json.loads((EXPORTED / "report.json").read_text(encoding="utf-8"))
     parity, files = export["parity"]["engines"], export["files"]
     check_files(EXPORTED, files)

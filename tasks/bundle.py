@@ -12,6 +12,7 @@ from data.errors import DaymillError
 from data.shards import read_table
 from serving.bundle import Choice, Rules, build_bundle
 from tasks.lineage import lineage
+from tasks.objective import CLASSIFY, require_classifier
 from tasks.params import Params
 from tasks.stage import Context, Result, run
 
@@ -40,6 +41,7 @@ class Bundle(Params):
 
 
 def main(params: Bundle, ctx: Context) -> Result:
+    require_classifier(read(FINETUNE).get("objective", CLASSIFY))
     benchmark, export = read(BENCHMARK), read(EXPORT / "report.json")
     choice = wanted(benchmark, "choice", BENCHMARK)
     file = wanted(wanted(export, "files", EXPORT), choice["graph"], EXPORT)

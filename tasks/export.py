@@ -23,6 +23,7 @@ from compression.export import (
 )
 from compression.parity import Bars
 from data.tokens import load_tokenizer
+from tasks.objective import require_classifier
 from tasks.params import Params
 from tasks.stage import Context, Result, run
 from training.checkpoint import load_card
@@ -51,6 +52,7 @@ class Export(Params):
 
 
 def main(params: Export, ctx: Context) -> Result:
+    require_classifier(load_card(CHECKPOINTS["unpruned"]).task)
     torch.set_num_threads(params.threads)
     models = {source: Model(load_classifier(path), load_card(path)) for source, path in CHECKPOINTS.items()}
     final = models["quantized"]

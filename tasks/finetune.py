@@ -1,4 +1,4 @@
-"""Checkpoint and labels to a classifier, judged beside two baselines."""
+"""Checkpoint and labels to a classifier, judged beside two baselines; or, in tasks/answers.py, to one that answers."""
 
 from __future__ import annotations
 
@@ -15,16 +15,23 @@ from pydantic import Field
 from data.errors import DaymillError
 from data.shards import read_table
 from data.tokens import parse_tokenizer
+from tasks.answers import Answer, learn
+from tasks.objective import CLASSIFY
 from tasks.params import Params, Warmup, tell_cut
 from tasks.stage import Context, Result, run
+from tasks.telemetry import Look
 from training.baselines import Baseline, majority, tfidf
 from training.checkpoint import load_checkpoint, save_checkpoint
-from training.classify import ClassifyConfig, train_classifier
+from training.classify import ClassifyConfig, History, train_classifier
+from training.clock import breakdown
 from training.curves import open_curves
 from training.decision import decide, score
+from training.device import best_device
 from training.finetune import Labelled, calibrate, classifier_from, make_card, positive_label
 from training.huggingface import adopt
 from training.model import Transformer
+from training.numerics import computed_in
+from training.page import page
 from training.predict import predict_logits
 from training.report import part_report, slice_report
 from training.rows import Rows, load_rows
@@ -32,11 +39,12 @@ from training.rows import Rows, load_rows
 SPLIT = Path("artifacts/split")
 PRETRAINED = Path("artifacts/pretrain/checkpoint")
 OUT = Path("artifacts/finetune")
-SWITCH = {"auto": None, "on": True, "off": False}
+NAMES = {"valid_loss": "valid/loss", "valid_f1": "valid/f1", "tokens_per_s": "train/tokens_per_s"}
 PARTS = ("train", "valid", "test")
 
 
 class Finetune(Params):
+    objective: Literal["classify", "dialogue", "summarize"] = "classify"
     source: str = Field(alias="from", description="`pretrain`, or the path of a Hugging Face folder.")
     positive: str | None
     max_len: int = Field(ge=2, description="Tokens of a record that the model sees.")
@@ -58,12 +66,18 @@ class Finetune(Params):
     average: float = Field(ge=0, lt=1)
     evaluations: float = Field(gt=0)
     patience: int = Field(ge=0)
-    bf16: Literal["auto", "on", "off"]
+    precision: Literal["auto", "fp32", "bf16", "fp16", "tf32", "fp8", "adaptive"]
+    emulate: bool = Field(description="The precision's rounding whatever it costs, also where the device lacks it.")
+    save_share: float = Field(ge=0, lt=1, description="Share of the wall time that checkpoints may take; 0: any.")
+    telemetry: Look
     seed: int = Field(ge=0)
+    answer: Answer = Answer()
 
 
 def main(params: Finetune, ctx: Context) -> Result:
     backbone, tokenizer_json = load_backbone(params)
+    if params.objective != CLASSIFY:
+        return learn(params, ctx, backbone, tokenizer_json)
     tokenizer = parse_tokenizer(tokenizer_json)
     preprocess = {"max_len": params.max_len, "max_chars": params.max_chars, "tail": params.tail}
     train = load_rows(SPLIT / "train", tokenizer, preprocess)
@@ -75,14 +89,16 @@ def main(params: Finetune, ctx: Context) -> Result:
     at = data.train.names.index(positive) if positive is not None else None
 
     config = ClassifyConfig(
-        **params.model_dump(include=set(ClassifyConfig.__dataclass_fields__) - {"positive", "bf16"}),
-        bf16=SWITCH[params.bf16],
+        **params.model_dump(include=set(ClassifyConfig.__dataclass_fields__) - {"positive", "precision", "look_every"}),
+        precision=None if params.precision == "auto" else params.precision,
         positive=at,
+        look_every=params.telemetry.every,
     )
     model = classifier_from(backbone, len(data.train.names), params.dropout, params.context == "causal", params.seed)
+    model.to(best_device())
     with (
         ctx.out(OUT / "curves") as folder,
-        open_curves(folder) as curves,
+        open_curves(folder, params.telemetry.wandb) as curves,
         ctx.progress(round(config.epochs * len(data.train)), unit="rows") as bar,
     ):
         history = train_classifier(
@@ -91,11 +107,17 @@ def main(params: Finetune, ctx: Context) -> Result:
             config,
             valid=data.valid,
             on_eval=lambda entry: curves.log(int(entry["step"]), {k: v for k, v in entry.items() if k != "step"}),
+            on_look=curves.log,
             progress=bar,
             state=ctx.work / "finetune.safetensors",
+            note=lambda line: print(f"finetune: {line}", flush=True),
         )
 
     tell_cut("finetune", config.warmup, history.warmup)
+    with ctx.out(OUT / "training.html") as path:
+        path.write_text(
+            page("What finetuning did", points_of(history), history.spent, facts(history)), encoding="utf-8"
+        )
     logits = {"valid": predict_logits(model, data.valid.tokens), "test": predict_logits(model, data.test.tokens)}
     threshold = calibrate(logits["valid"], data.valid, positive)
     card = make_card(model, data.train.names, positive, threshold, preprocess)
@@ -126,7 +148,9 @@ def main(params: Finetune, ctx: Context) -> Result:
         "stopped_early": history.stopped_early,
         "tokens_per_s": round(history.tokens_per_s),
         "useful_tokens": round(history.tokens / history.padded, 4),
-        "computed_in": history.choice,
+        "computed_in": computed_in(history.choice),
+        "peak": history.peak,
+        "time": {part: round(share, 5) for part, share in breakdown(history.spent).items()},
         "unlabelled_train_rows": unlabelled,
         "weighted_train_rows": int((data.train.weights != 1).sum()) if data.train.weights is not None else 0,
         "evaluations": history.evaluations,
@@ -142,6 +166,26 @@ def main(params: Finetune, ctx: Context) -> Result:
     key = f"{name} {ours['f1']:.3f} ({ours['f1_low']:.3f}-{ours['f1_high']:.3f}), tf-idf {ours['tfidf_f1']:.3f}"
     metrics = {"test": ours, "valid": report["valid"], "threshold": threshold, "tokens_per_s": report["tokens_per_s"]}
     return Result(len(train) + len(valid) + len(test), sum(len(rows) for _, rows in parts), key, metrics)
+
+
+def points_of(history: History) -> list[tuple[int, dict[str, float]]]:
+    """Looks and evaluations by step, under the names that the page knows."""
+    told = [
+        (int(entry["step"]), {NAMES[key]: value for key, value in entry.items() if key in NAMES})
+        for entry in history.evaluations
+    ]
+    return sorted([*history.looks, *told], key=lambda point: point[0])
+
+
+def facts(history: History) -> dict[str, str]:
+    """The figures at the head of the run's page."""
+    best = min(history.evaluations, key=lambda entry: entry["valid_loss"], default={})
+    found = {"steps": f"{history.steps:,}", "tokens a second": f"{history.tokens_per_s:,.0f}"}
+    if best:
+        found |= {"lowest validation loss": f"{best['valid_loss']:.3f}", "F1 there": f"{best['valid_f1']:.3f}"}
+    if history.looks:
+        found["MFU at the last look"] = f"{history.looks[-1][1]['train/mfu']:.1%}"
+    return found
 
 
 def load_backbone(params: Finetune) -> tuple[Transformer, str]:

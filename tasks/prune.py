@@ -13,13 +13,15 @@ from compression.controls import at_random, drop_blocks
 from compression.distill import Teacher, draw, logit_gap
 from compression.prune import Chooser, by_importance, kept_share
 from compression.ranges import calibration_batches
-from compression.recovery import Plan, Pruned, Recovery, bf16_pays, load_classifier, prune_in_steps
+from compression.recovery import Plan, Pruned, Recovery, load_classifier, precision_of, prune_in_steps
 from compression.verdict import Appraisal, appraise, loss_of, read_verdict
 from data.tokens import parse_tokenizer
+from tasks.objective import require_classifier
 from tasks.params import Params
 from tasks.stage import Context, Result, run
-from training.checkpoint import save_checkpoint
+from training.checkpoint import load_card, save_checkpoint
 from training.model import Classifier
+from training.precision import Precision
 from training.rows import Rows, load_rows
 
 SPLIT = Path("artifacts/split")
@@ -42,29 +44,30 @@ class Prune(Params):
     score_rows: int = Field(ge=1, description="Train rows that importance is measured on, anew before each cut.")
     watch_rows: int = Field(ge=1, description="Validation rows that each step's distance to the teacher is taken on.")
     controls: bool = Field(description="Also run random pruning and dropped blocks at the same budget.")
-    bf16: Literal["auto", "on", "off"]
+    precision: Literal["auto", "fp32", "bf16"]
     seed: int = Field(ge=0)
 
 
 def main(params: Prune, ctx: Context) -> Result:
+    require_classifier(load_card(FINETUNED / "checkpoint").task)
     start, card = load_classifier(FINETUNED / "checkpoint")
     tokenizer_json = (FINETUNED / "checkpoint/tokenizer.json").read_text(encoding="utf-8")
     tokenizer = parse_tokenizer(tokenizer_json)
     rows = {part: load_rows(SPLIT / part, tokenizer, card.preprocess, card.labels).labelled() for part in PARTS}
     calibration = calibration_batches(rows["train"], params.score_rows, params.seed)
-    bf16 = bf16_pays(start, calibration[0]) if params.bf16 == "auto" else params.bf16 == "on"
-    teacher = ask_teacher(start, rows, params, ctx, bf16)
-    choosers: dict[str, Chooser] = {"ours": by_importance(calibration, bf16)}
+    precision = precision_of(start, calibration[0], params.precision)
+    teacher = ask_teacher(start, rows, params, ctx, precision)
+    choosers: dict[str, Chooser] = {"ours": by_importance(calibration, precision)}
     if params.controls:
         choosers |= {"random": at_random(params.seed), "drop_layers": drop_blocks}
-    plan = plan_of(params, bf16)
+    plan = plan_of(params, precision)
 
     pruned: dict[str, Pruned] = {}
     found: dict[str, Appraisal] = {}
     with ctx.progress(len(choosers) * plan.updates * params.rows, unit="rows") as bar:
         for name, chooser in choosers.items():
             pruned[name] = prune_in_steps(start, card, chooser, plan, teacher, ctx.work / name, bar)
-            half = bf16 and name != "ours"  # ours is held to fp32, a control may be judged in a hurry
+            half = precision if name != "ours" else "fp32"  # ours is held to fp32, a control may be judged in a hurry
             found[name] = appraise(pruned[name].model, card, rows["valid"], rows["test"], half)
     with ctx.out(OUT / "checkpoint") as folder:
         save_checkpoint(folder, pruned["ours"].model, found["ours"].card, tokenizer_json)
@@ -84,7 +87,7 @@ def main(params: Prune, ctx: Context) -> Result:
         "paired_diff": difference.value,
         "paired_low": difference.low,
         "paired_high": difference.high,
-        "bf16": bf16,
+        "precision": precision,
         "controls": {
             name: {
                 **appraisal.verdict.to_json(),
@@ -102,7 +105,7 @@ def main(params: Prune, ctx: Context) -> Result:
     return Result(sum(map(len, rows.values())), len(rows["test"]), key, metrics)
 
 
-def ask_teacher(start: Classifier, rows: dict[str, Rows], params: Prune, ctx: Context, bf16: bool) -> Teacher:
+def ask_teacher(start: Classifier, rows: dict[str, Rows], params: Prune, ctx: Context, precision: Precision) -> Teacher:
     """The unpruned model's answers to the rows of recovery and of the test; a killed run keeps them."""
     pools = {"train": rows["train"], "watch": rows["valid"], "test": rows["test"]}
     place = ctx.work / "teacher.safetensors"
@@ -110,11 +113,11 @@ def ask_teacher(start: Classifier, rows: dict[str, Rows], params: Prune, ctx: Co
         counts = {"train": params.train_rows, "watch": params.watch_rows, "test": len(rows["test"])}
         parts = {part: draw(pool, counts[part], params.seed) for part, pool in pools.items()}
         with ctx.progress(sum(map(len, parts.values())), unit="rows", label="teacher") as bar:
-            Teacher.ask(start, parts, bf16, bar.advance).save(place)
+            Teacher.ask(start, parts, precision, bar.advance).save(place)
     return Teacher.load(place, pools)
 
 
-def plan_of(params: Prune, bf16: bool) -> Plan:
+def plan_of(params: Prune, precision: Precision) -> Plan:
     between = Recovery(
         steps=params.between,
         lr=params.lr,
@@ -122,7 +125,7 @@ def plan_of(params: Prune, bf16: bool) -> Plan:
         weight=params.distill,
         temperature=params.temperature,
         weight_decay=params.weight_decay,
-        bf16=bf16,
+        precision=precision,
         seed=params.seed,
     )
     return Plan(params.target_share, params.steps, between, replace(between, steps=params.final))

@@ -15,12 +15,14 @@ from compression.prune import kept_share
 from compression.qat import QatPlan, train_quantized
 from compression.quantize import FULL_RANGE, REDUCED_RANGE, save_quantized
 from compression.ranges import calibration_batches
-from compression.recovery import Recovery, bf16_pays, load_classifier
+from compression.recovery import Recovery, load_classifier, precision_of
 from compression.verdict import appraise, loss_of, read_verdict
 from data.tokens import parse_tokenizer
+from tasks.objective import require_classifier
 from tasks.params import Params
 from tasks.stage import Context, Result, run
 from training.checkpoint import load_card
+from training.precision import Precision
 from training.rows import load_rows
 
 SPLIT = Path("artifacts/split")
@@ -41,11 +43,13 @@ class Quantize(Params):
     percentile: float = Field(gt=50, le=100, description="Of the values of a batch, at both ends of a range.")
     calibration_rows: int = Field(ge=1, description="Train rows that ranges are taken on.")
     bits: Literal["auto", "8", "7"] = Field(description="Of a weight; auto: 7 where the CPU lacks VNNI.")
-    bf16: Literal["auto", "on", "off"]
+    precision: Literal["auto", "fp32", "bf16"]
     seed: int = Field(ge=0)
 
 
 def main(params: Quantize, ctx: Context) -> Result:
+    unpruned_card = load_card(FINETUNED / "checkpoint")
+    require_classifier(unpruned_card.task)
     start, card = load_classifier(PRUNED / "checkpoint")
     tokenizer_json = (PRUNED / "checkpoint/tokenizer.json").read_text(encoding="utf-8")
     tokenizer = parse_tokenizer(tokenizer_json)
@@ -53,10 +57,10 @@ def main(params: Quantize, ctx: Context) -> Result:
     pools = {"train": rows["train"], "watch": rows["valid"], "test": rows["test"]}
     teacher = Teacher.load(PRUNED / "teacher.safetensors", pools)
     calibration = calibration_batches(rows["train"], params.calibration_rows, params.seed)
-    bf16 = bf16_pays(start, calibration[0]) if params.bf16 == "auto" else params.bf16 == "on"
+    precision = precision_of(start, calibration[0], params.precision)
     objection = int8_objection(cpu_features())
     reduced = params.bits == "7" or (params.bits == "auto" and objection is not None)
-    plan = plan_of(params, bf16, REDUCED_RANGE if reduced else FULL_RANGE)
+    plan = plan_of(params, precision, REDUCED_RANGE if reduced else FULL_RANGE)
 
     with ctx.progress((params.moving + params.frozen) * params.rows, unit="rows") as bar:
         trained = train_quantized(start, card, plan, calibration, teacher, ctx.work, bar)
@@ -64,7 +68,6 @@ def main(params: Quantize, ctx: Context) -> Result:
     with ctx.out(OUT / "checkpoint") as folder:
         save_quantized(folder, trained.model, final.card, tokenizer_json)
 
-    unpruned_card = load_card(FINETUNED / "checkpoint")
     unpruned = read_verdict(FINETUNED / "predictions.parquet", "test", unpruned_card, rows["test"])
     difference = loss_of(card, rows["test"], final.verdict, unpruned)
     pruned = json.loads((PRUNED / "report.json").read_text(encoding="utf-8"))
@@ -85,7 +88,7 @@ def main(params: Quantize, ctx: Context) -> Result:
         "weight_bits": 7 if reduced else 8,
         "weight_bits_reason": "as configured" if params.bits != "auto" else objection or "the CPU has VNNI",
         "ranges": trained.ranges,
-        "bf16": bf16,
+        "precision": precision,
     }
     with ctx.out(OUT / "report.json") as path:
         path.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
@@ -95,7 +98,7 @@ def main(params: Quantize, ctx: Context) -> Result:
     return Result(sum(map(len, rows.values())), len(rows["test"]), key, metrics)
 
 
-def plan_of(params: Quantize, bf16: bool, weight_max: int) -> QatPlan:
+def plan_of(params: Quantize, precision: Precision, weight_max: int) -> QatPlan:
     moving = Recovery(
         steps=params.moving,
         lr=params.lr,
@@ -103,7 +106,7 @@ def plan_of(params: Quantize, bf16: bool, weight_max: int) -> QatPlan:
         weight=params.distill,
         temperature=params.temperature,
         weight_decay=params.weight_decay,
-        bf16=bf16,
+        precision=precision,
         seed=params.seed,
     )
     return QatPlan(moving, replace(moving, steps=params.frozen), params.percentile, weight_max)

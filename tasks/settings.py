@@ -16,9 +16,8 @@ import torch
 from data.errors import DaymillError
 from data.tokens import VALID, TokenShard, learned_from, load_tokenizer, parse_tokenizer, read_tokens
 from tasks.finetune import SPLIT, Finetune, load_backbone
-from tasks.finetune import SWITCH as FINETUNE_SWITCH
 from tasks.params import load
-from tasks.pretrain import SWITCH, TOKENS, Pretrain
+from tasks.pretrain import TOKENS, Pretrain
 from tasks.progress import Progress
 from tasks.stage import content_hash
 from training.batch_trial import Job as BatchJob
@@ -27,7 +26,7 @@ from training.classify import Job as ClassifyJob
 from training.config import ModelConfig
 from training.engine import open_engine, weight_of
 from training.finetune import classifier_from
-from training.ladder import Rung, climb, plan, predictions, shape_of, write_json
+from training.ladder import Rung, climb, plan, predictions, write_json
 from training.largest_batch import Try, largest, memory_to_spare, search, split_of, trial
 from training.loader import PackedLoader, batch_of
 from training.model import Transformer
@@ -43,12 +42,7 @@ FASTER = 1.05  # times that a smaller batch must be faster to be worth a word
 
 def pretrain_run(root: Path) -> tuple[Pretrain, PretrainConfig]:
     params = load("pretrain", Pretrain, root / "params.yaml")
-    config = PretrainConfig(
-        **params.model_dump(exclude={"depth", "max_len", "dropout", "bf16", "attention", "parallel"}),
-        bf16=SWITCH[params.bf16],
-        attention=None if params.attention == "auto" else params.attention,
-    )
-    return params, config
+    return params, params.run()
 
 
 def shards(root: Path) -> tuple[TokenShard, TokenShard, int]:
@@ -76,7 +70,7 @@ def find_batch(
         vocab = load_tokenizer(tokenizer).get_vocab_size()
     else:
         vocab = vocab_planned(root)
-    shape = shape_of(params.depth, vocab, max(params.length, params.max_len), params.dropout)
+    shape = params.shape(vocab)
     limit = limit_mib if limit_mib is not None else memory_limit(device)
     job = BatchJob(shape.to_json(), asdict(config), limit, device, torch.get_num_threads())
 
@@ -150,7 +144,7 @@ def sweep_pretrain(root: Path, rates: Sequence[float], on_step: OnStep) -> Sweep
     params, config = pretrain_run(root)
     train, _, vocab = shards(root)
     torch.manual_seed(config.seed)
-    model = Transformer(shape_of(params.depth, vocab, max(params.length, params.max_len), params.dropout))
+    model = Transformer(params.shape(vocab))
     loader = PackedLoader(train, config.length, config.rows, config.seed)
     engine = open_engine(model, config, batch_of(loader.packed, 0, PROBE_ROWS))
     return sweep(
@@ -172,16 +166,14 @@ def sweep_finetune(root: Path, rates: Sequence[float], on_step: OnStep) -> Sweep
     if len(rows.names) < 2:
         raise DaymillError(f"the train split has the labels {rows.names}; expected at least two")
     config = ClassifyConfig(
-        **params.model_dump(include=set(ClassifyConfig.__dataclass_fields__) - {"positive", "bf16", "steps"}),
-        bf16=FINETUNE_SWITCH[params.bf16],
+        **params.model_dump(include=set(ClassifyConfig.__dataclass_fields__) - {"positive", "precision", "steps"}),
+        precision=None if params.precision == "auto" else params.precision,
         steps=len(rates),
     )
     model = classifier_from(backbone, len(rows.names), params.dropout, params.context == "causal", params.seed)
     torch.manual_seed(params.seed)
     job = ClassifyJob(model, rows, config, None, None)
-    choice = job.probe()
-    job.bf16 = choice.bf16
-    model.backbone.set_attention(choice.attention)
+    job.compute_as(job.probe())
     model.train()
     return sweep(job.trainer, job.micro_batches, job.loss_sum, job.weight, rates, on_step)
 
@@ -192,17 +184,19 @@ def climb_ladder(
     """Train the rungs that are not done yet, each told with what those below predicted; lines for people."""
     params, config = pretrain_run(root)
     train, valid, vocab = shards(root)
-    max_len = max(params.length, params.max_len)
     largest_tokens = params.tokens if tokens is None else tokens
     if largest_tokens < 1:
         raise DaymillError(f"a ladder that trains on {largest_tokens} tokens; set pretrain.tokens, or give --tokens")
-    planned = plan(sorted(set(depths)), largest_tokens, vocab, max_len, params.dropout)
+
+    def shape(depth: int) -> ModelConfig:
+        return params.model_copy(update={"depth": depth}).shape(vocab)
+
+    planned = plan(sorted(set(depths)), largest_tokens, shape)
     folder, data = root / OUT / "ladder", content_hash(root / TOKENS)
     done: list[Rung] = []
     for rung in planned:
-        shape: ModelConfig = shape_of(rung.depth, vocab, max_len, params.dropout)
         with Progress(f"settings ladder, depth {rung.depth}", rung.tokens, "tokens") as bar:
-            done.append(climb(rung, shape, config, train, valid, folder, data, bar))
+            done.append(climb(rung, shape(rung.depth), config, train, valid, folder, data, bar))
         on_rung(done[-1], predictions(done)[-1])
     told = predictions(done)
     report: list[dict[str, Any]] = [asdict(rung) | {"predicted": p} for rung, p in zip(done, told, strict=True)]

@@ -24,9 +24,18 @@ ENCODER = replace(
     DECODER, norm="layer", norm_place="post", activation="gelu", position="learned", causal=False, bias=True
 )
 MIXED = replace(DECODER, norm="layer", activation="gelu", causal=False, bias=True)
+# Two query heads share one of keys and values; as widths of pruned models, thetas differ from layer to layer.
+SPARSE = replace(
+    DECODER,
+    activation="dsrelu",
+    layers=(LayerShape(4, 96, 2, 0.3), LayerShape(2, 64, 1, 0.5)),
+    head_dim=16,
+    causal=False,
+)
+SQUARED = replace(SPARSE, activation="relu2", bias=True, causal=True)
 # As the quantize stage chooses: eight bits saturate on a CPU without VNNI.
 WEIGHT_MAX = REDUCED_RANGE if int8_objection(cpu_features()) else FULL_RANGE
-ARCHITECTURES = {"decoder": DECODER, "encoder": ENCODER, "mixed": MIXED}
+ARCHITECTURES = {"decoder": DECODER, "encoder": ENCODER, "mixed": MIXED, "sparse": SPARSE, "squared": SQUARED}
 
 
 def classifier(config: ModelConfig = DECODER, classes: int = 2) -> Classifier:

@@ -24,7 +24,7 @@ from training.loader import TokenBatch, batch_of
 from training.model import Transformer
 from training.optim import decay_groups, make_adamw
 from training.precision import KERNELS
-from training.pretrain import PretrainConfig, pretrain, rate_of, token_loss_sum
+from training.pretrain import PretrainConfig, pretrain, rate_of, set_training, token_loss_sum
 from training.state import load_state, save_state
 from training.step import Trainer
 
@@ -56,7 +56,9 @@ class Subject:
         """The user's model with a few of its blocks, always the same weights."""
         torch.manual_seed(0)
         shape = replace(self.model, layers=self.model.layers[:MAX_BLOCKS], **changes)  # type: ignore[arg-type]
-        return Transformer(shape).to(dtype)
+        model = Transformer(shape).to(dtype)
+        set_training(model, self.config)
+        return model
 
     @property
     def length(self) -> int:
@@ -90,7 +92,7 @@ def audit(subject: Subject, folder: Path, on_check: Callable[[Check], None] | No
 def gradients(model: Transformer, batches: list[TokenBatch]) -> dict[str, Tensor]:
     """Gradients of one step whose learning rate is 0."""
     trainer = Trainer(model, make_adamw(model, 0.0), 1e9)
-    trainer.step(batches, lambda batch: token_loss_sum(model, batch, False), lambda batch: batch.tokens, 0.0)
+    trainer.step(batches, lambda batch: token_loss_sum(model, batch), lambda batch: batch.tokens, 0.0)
     return {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
 
 
@@ -169,7 +171,7 @@ def schedule_is_as_planned(subject: Subject, _: Path) -> Finding:
 def decay_spares_norms(subject: Subject, _: Path) -> Finding:
     model = subject.small()
     with_decay, without = decay_groups(model)
-    wrong = [name for name in with_decay if "norm" in name or name.endswith("bias")]
+    wrong = [name for name in with_decay if "norm" in name or name.endswith(("bias", "theta"))]
     missing = {name for name, _ in model.named_parameters()} - {*with_decay, *without}
     told = f"{len(with_decay)} matrices decay, {len(without)} norms and biases do not"
     return not wrong and not missing, told if not wrong else f"these decay and should not: {', '.join(wrong[:3])}"
@@ -180,7 +182,7 @@ def ends_stay_tied(subject: Subject, _: Path) -> Finding:
     model = subject.small()
     trainer = Trainer(model, make_adamw(model, 0.1), 1.0)
     for _step in range(2):
-        trainer.step([subject.batch()], lambda batch: token_loss_sum(model, batch, False), lambda b: b.tokens, 1e-3)
+        trainer.step([subject.batch()], lambda batch: token_loss_sum(model, batch), lambda b: b.tokens, 1e-3)
     hidden = torch.randn(1, 2, subject.model.width, dtype=torch.float64)
     same = torch.equal(model.lm_logits(hidden), hidden @ model.embed.weight.T)
     stored = sum("embed.weight" in name for name in model.state_dict())
@@ -193,7 +195,7 @@ def nothing_non_finite_arrives(subject: Subject, _: Path) -> Finding:
     trainer = Trainer(model, make_adamw(model, 0.1), 1.0)
     batch = subject.batch()
     report = trainer.step(
-        [batch], lambda b: token_loss_sum(model, b, False) * float("nan"), lambda b: b.tokens, subject.config.lr
+        [batch], lambda b: token_loss_sum(model, b) * float("nan"), lambda b: b.tokens, subject.config.lr
     )
     same = all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
     return same and not report.updated, "a step with a NaN is skipped, weights stay as they were"
@@ -209,7 +211,9 @@ def tiny_run(subject: Subject) -> PretrainConfig:
         evaluations=1,
         valid_tokens=subject.length,
         save_every_s=0.0,
-        bf16=bool(subject.config.bf16),
+        save_share=0.0,
+        precision=subject.config.precision or "fp32",
+        emulate=True,  # what is as small as this pays in no precision
         attention=subject.config.attention or KERNELS[0],
     )
 

@@ -24,7 +24,7 @@ class Card:
     """What config.json says of a checkpoint beside its weights."""
 
     model: ModelConfig
-    task: str  # "lm" | "classify"
+    task: str  # "lm" | "classify" | "dialogue" | "summarize"
     labels: list[str] = field(default_factory=list)
     positive: str | None = None
     threshold: float = 0.5
@@ -86,7 +86,7 @@ def load_tensors(folder: Path) -> dict[str, torch.Tensor]:
 def build_model(card: Card) -> Transformer | Classifier:
     """The untrained module that a card describes (full precision; see compression.quantize for INT8 cards)."""
     backbone = Transformer(card.model)
-    return backbone if card.task == "lm" else Classifier(backbone, len(card.labels))
+    return Classifier(backbone, len(card.labels)) if card.task == "classify" else backbone
 
 
 def load_checkpoint(folder: Path) -> tuple[Transformer | Classifier, Card]:

@@ -20,17 +20,28 @@ from torch import Tensor, nn
 from data.batching import POLICIES
 from data.errors import DaymillError
 from data.tokens import pad
+from training.clock import DATA, TELEMETRY, VALIDATION
+from training.device import device_of, moved
+from training.flops import classifying_flops
 from training.losses import label_loss_sum, soft_loss_sum
 from training.memory import keep_freed_memory
 from training.metrics import best_threshold, confusion, headline
+from training.mixed import leaves_plain, set_modes
 from training.model import Classifier, mean_pool
+from training.numerics import Numerics
 from training.optim import make_adamw
-from training.precision import Choice, Kernel, autocast, choose
+from training.peak import Peak, peak_of
+from training.peers import NoPeers, Peers
+from training.precision import Choice, Kernel, Precision, autocast
 from training.predict import predict_logits
 from training.rows import Rows
 from training.schedule import learning_rate, warmup_steps
+from training.settle import settle
+from training.spacing import Spacing
 from training.state import load_state, part, restore_training, save_state, training_tensors
-from training.step import Trainer
+from training.step import StepReport, Trainer
+from training.telemetry import Telemetry
+from training.world import seed_of
 
 PROBE_ROWS = 4
 
@@ -63,9 +74,12 @@ class ClassifyConfig:
     average: float = 0.0  # decay of the moving average of weights that is evaluated and kept; 0 keeps the last
     evaluations: float = 1.0  # per epoch
     patience: int = 3  # evaluations without a lower validation loss before stopping; 0 never stops
-    bf16: bool | None = None  # None: measure
+    precision: Precision | None = None  # None: measure
+    emulate: bool = False  # compute the precision's rounding whatever it costs, also where the device lacks it
     attention: Kernel | None = None  # None: measure
     positive: int | None = None  # index of the label whose F1 is reported on the way
+    save_share: float = 0.02  # of the wall time that saving the state may take; 0: no limit
+    look_every: int = 0  # steps between close looks of telemetry; 0: none
     seed: int = 0
 
 
@@ -80,8 +94,13 @@ class History:
     seconds: float = 0.0
     best_step: int = 0
     choice: dict[str, Any] = field(default_factory=dict)  # training.precision.Choice
+    skipped: int = 0  # steps that were not finite: their rows are used up, nothing else of them counts
+    numerics: dict[str, Any] = field(default_factory=dict)  # training.numerics.Numerics.state
     stopped_early: bool = False
     warmup: int = 0  # steps
+    looks: list[tuple[int, dict[str, float]]] = field(default_factory=list)  # step and values (training.telemetry)
+    spent: dict[str, float] = field(default_factory=dict)  # seconds by part
+    peak: dict[str, Any] = field(default_factory=dict)  # training.peak.Peak, where telemetry is on
 
     @property
     def waiting(self) -> int:
@@ -106,6 +125,7 @@ class RowBatch:
     weights: Tensor | None = None  # [B]
 
 
+@leaves_plain
 def train_classifier(
     model: Classifier,
     train: Rows,
@@ -116,15 +136,21 @@ def train_classifier(
     distill: Distill | None = None,
     on_step: Callable[[int, int], None] | None = None,
     on_eval: Callable[[dict[str, float]], None] | None = None,
+    on_look: Callable[[int, dict[str, float]], None] | None = None,
     progress: Bar | None = None,
     state: Path | None = None,
+    spread: Callable[[nn.Module], Peers] | None = None,
+    note: Callable[[str], None] = lambda _line: None,
 ) -> History:
     """Train `model` in place; it ends in eval mode with the best weights on `valid` (without it: the last ones).
 
     `teacher` is a frozen classifier or its logits [N, C] for the train rows; `distill` says how to follow it.
-    `on_step(step, steps)` runs before each update. `state` names a file for exact resume after a kill, saved at
-    every evaluation. Rows without a label must be dropped before. A row's weight multiplies all of its losses; `valid`
-    is judged unweighted, a row a record. Raises DaymillError without rows, or where all weigh nothing.
+    `on_step(step, steps)` runs before each update; `note` is told how the run computes and why; `on_look(step, values)`
+    has what telemetry tells. `state` names a file for exact resume after a kill, saved at evaluations. Rows without a
+    label must be dropped before. A row's
+    weight multiplies all of its losses; `valid` is judged unweighted, a row a record. `spread` makes this process one
+    of several ranks, which are all given the same arguments and end with the same weights; the first one saves. Raises
+    DaymillError without rows, or where all weigh nothing.
     """
     if not len(train):
         raise DaymillError("no labelled rows to train on")
@@ -132,8 +158,8 @@ def train_classifier(
         raise DaymillError(f"all {len(train)} labelled rows have weight 0; there is nothing to learn from")
     keep_freed_memory()
     torch.manual_seed(config.seed)
-    job = Job(model, train, config, teacher, distill)
-    return job.run(valid, on_step, on_eval, progress, state)
+    job = Job(model, train, config, teacher, distill, spread(model) if spread is not None else None)
+    return job.run(valid, on_step, on_eval, on_look, progress, state, note)
 
 
 class Job:
@@ -146,13 +172,15 @@ class Job:
         config: ClassifyConfig,
         teacher: nn.Module | NDArray[np.floating] | None,
         distill: Distill | None,
+        peers: Peers | None = None,
     ) -> None:
-        self.model, self.train, self.config = model, train, config
+        self.model, self.train, self.config, self.peers = model, train, config, peers or NoPeers()
         self.per_epoch = -(-len(train) // config.rows)
         self.steps = config.steps if config.steps is not None else max(1, round(config.epochs * self.per_epoch))
         self.every = max(1, min(self.steps, round(self.per_epoch / config.evaluations)))
-        self.trainer = Trainer(model, make_adamw(model, config.weight_decay), config.clip)
-        self.class_weights = balanced_weights(train) if config.balance else None
+        self.trainer = Trainer(model, make_adamw(model, config.weight_decay), config.clip, self.peers.world)
+        self.device = device_of(model)
+        self.class_weights = balanced_weights(train).to(self.device) if config.balance else None
         self.history = History(warmup=warmup_steps(config.warmup, self.steps))
         self.average: dict[str, Tensor] = {}
         self.best: dict[str, Tensor] = {}
@@ -160,7 +188,8 @@ class Job:
         self.distill = distill if teacher is not None else None
         self.teacher = teacher
         self.soft: Tensor | None = None
-        self.bf16 = False
+        self.precision: Precision = "fp32"
+        self.flops = 0  # of the last step, on all ranks
         self.order: tuple[int, NDArray[np.int64]] = (-1, np.empty(0, dtype=np.int64))
 
     def run(
@@ -168,54 +197,98 @@ class Job:
         valid: Rows | None,
         on_step: Callable[[int, int], None] | None,
         on_eval: Callable[[dict[str, float]], None] | None,
+        on_look: Callable[[int, dict[str, float]], None] | None,
         progress: Bar | None,
         state: Path | None,
+        note: Callable[[str], None],
     ) -> History:
         saved = load_state(state) if state is not None else None
         if saved is not None:
             self.restore(*saved)
         else:
-            self.history.choice = asdict(self.probe())
+            self.history.choice = asdict(self.peers.choice(self.probe()))
             if self.config.average:
                 self.average = {name: p.detach().clone() for name, p in self.model.named_parameters()}
         choice = Choice(**self.history.choice)
-        self.bf16 = choice.bf16
-        self.model.backbone.set_attention(choice.attention)
+        self.compute_as(choice, note)
+        if saved is None:
+            note(f"computes in {choice.precision} with {choice.attention} attention: {choice.reason}")
+        else:
+            self.trainer.numerics.load(self.history.numerics)
         self.prepare_teacher()
+        telemetry = self.watched(choice)
+        spacing = Spacing(0.0, self.config.save_share, telemetry.clock)
+        if on_look is not None:
+            for step, values in self.history.looks:
+                on_look(step, values)
         self.model.train()
         if progress is not None and self.history.steps:
             progress.advance(self.history.steps * self.config.rows)
         while self.history.steps < self.steps and not self.history.stopped_early:
             if on_step is not None:
                 on_step(self.history.steps, self.steps)
-            loss = self.update()
+            seen = len(self.history.looks)
+            report = self.update(telemetry)
+            if report.skipped:
+                continue
+            loss = report.loss
+            if on_look is not None and len(self.history.looks) > seen:
+                with telemetry.part(TELEMETRY):
+                    on_look(*self.history.looks[-1])
             if progress is not None:
                 progress.advance(self.config.rows, f"loss {loss:.3f}, {self.history.tokens_per_s:,.0f} tokens/s")
             if self.history.steps % self.every == 0 or self.history.steps == self.steps:
                 if valid is not None:
-                    entry = self.evaluate(valid, loss)
+                    with telemetry.part(VALIDATION):
+                        entry = self.evaluate(valid, loss)
                     self.history.stopped_early = 0 < self.config.patience <= self.history.waiting
                     if on_eval is not None:
                         on_eval(entry)
-                if state is not None:
-                    self.save(state)
+                ended = self.history.stopped_early or self.history.steps == self.steps
+                if state is not None and self.peers.rank == 0 and (spacing.due() or ended):
+                    with spacing.saving():
+                        self.save(state)
+        telemetry.clock.tick()
         self.finish(valid)
+        self.history.numerics = self.trainer.numerics.state()
         return self.history
 
-    def update(self) -> float:
-        """One step; returns its mean loss."""
+    def compute_as(self, choice: Choice, note: Callable[[str], None] = lambda _line: None) -> None:
+        self.precision = choice.precision
+        set_modes(self.model, choice)
+        self.trainer.numerics = Numerics(self.model, choice, tell=note)
+        self.model.backbone.set_attention(choice.attention)
+
+    def watched(self, choice: Choice) -> Telemetry:
+        every, known = self.config.look_every, self.history.peak
+        if every and not known:
+            known = self.history.peak = asdict(peak_of(self.device, choice.precision))
+        return Telemetry(every, self.trainer, self.peers.view, Peak(**known) if known else None, self.history.spent)
+
+    def update(self, telemetry: Telemetry) -> StepReport:
+        """One step, as a rule an update; of one that is skipped the rows are used up, and nothing else counts."""
         start = time.perf_counter()
         step, config = self.history.steps, self.config
         rate = learning_rate(step, self.steps, config.lr, self.history.warmup, config.floor)
-        report = self.trainer.step(self.micro_batches(step), self.loss_sum, self.weight, rate)
+        with telemetry.part(DATA):
+            batches = self.micro_batches(step + self.history.skipped)
+        with telemetry.step(step + 1):
+            report = self.trainer.step(batches, self.loss_sum, self.weight, rate)
         if self.average and report.updated:
             # Early on the average follows quickly, so that it does not remember the first random weights.
             decay = min(config.average, (1 + step) / (10 + step))
             now = [p.detach() for p in self.model.parameters()]
             torch._foreach_lerp_(list(self.average.values()), now, 1 - decay)
-        self.history.steps += 1
         self.history.seconds += time.perf_counter() - start
-        return report.loss
+        if report.skipped:
+            self.history.skipped += 1
+            return report
+        self.history.steps += 1
+        values = telemetry.after_step(self.history.steps, report, self.flops)
+        if values:
+            values |= {"train/loss": report.loss, "train/grad_norm": report.grad_norm, "train/lr": rate}
+            self.history.looks.append((self.history.steps, values))
+        return report
 
     def micro_batches(self, step: int) -> list[RowBatch]:
         """The rows of a step, drawn without replacement within each epoch: a pure function of the step."""
@@ -225,24 +298,38 @@ class Job:
         chosen = self.order[1][at * self.config.rows : (at + 1) * self.config.rows]
         tokens = self.train.tokens
         lengths = np.array([len(tokens[i]) for i in chosen])
-        batches = POLICIES[self.config.batches](lengths, self.config.max_tokens)
         self.history.tokens += int(lengths.sum())
+        if self.config.look_every:
+            self.flops = sum(classifying_flops(self.model.backbone.config, int(length)) for length in lengths)
+        rank, ranks = self.peers.rank, self.peers.ranks
+        shares = [chosen]
+        if ranks > 1:  # a step's rows are dealt by length: no rank has much more to do than another
+            torch.manual_seed(seed_of(self.config.seed, step, rank))  # what dropout draws for this rank's rows
+            dealt = chosen[np.argsort(-lengths, kind="stable")]
+            shares = [dealt[each::ranks] for each in range(ranks)]
+        plans = [self.plan(share) for share in shares]
+        return [self.batch(shares[rank][members]) for members in plans[rank]]
+
+    def plan(self, share: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+        """Micro-batches of some rows, as places among them; counts what padding makes of them."""
+        lengths = np.array([len(self.train.tokens[i]) for i in share], dtype=np.int64)
+        batches = POLICIES[self.config.batches](lengths, self.config.max_tokens)
         self.history.padded += sum(len(members) * int(lengths[members].max()) for members in batches)
-        return [self.batch(chosen[members]) for members in batches]
+        return batches
 
     def batch(self, index: NDArray[np.int64]) -> RowBatch:
         ids, mask = pad([self.train.tokens[i] for i in index])
         return RowBatch(
-            torch.from_numpy(ids),
-            torch.from_numpy(mask),
-            torch.from_numpy(self.train.labels[index]),
-            None if self.soft is None else self.soft[torch.from_numpy(index)],
-            None if self.train.weights is None else torch.from_numpy(self.train.weights[index]),
+            moved(torch.from_numpy(ids), self.device),
+            moved(torch.from_numpy(mask), self.device),
+            moved(torch.from_numpy(self.train.labels[index]), self.device),
+            None if self.soft is None else moved(self.soft[torch.from_numpy(index)], self.device),
+            None if self.train.weights is None else moved(torch.from_numpy(self.train.weights[index]), self.device),
         )
 
     def loss_sum(self, batch: RowBatch) -> Tensor:
         model, distill = self.model, self.distill
-        with autocast(self.bf16):
+        with autocast(self.precision, batch.ids.device):
             if distill is None or not distill.hidden:
                 hidden_BTD, logits_BC = None, model(batch.ids, batch.mask)
             else:
@@ -254,7 +341,7 @@ class Job:
         teacher_BC = batch.teacher
         if hidden_BTD is not None:
             assert isinstance(self.teacher, Classifier)
-            with torch.no_grad(), autocast(self.bf16):
+            with torch.no_grad(), autocast(self.precision, batch.ids.device):
                 goal_BTD = self.teacher.backbone.hidden(batch.ids, batch.mask)
                 teacher_BC = self.teacher.head(mean_pool(goal_BTD, batch.mask))
         assert teacher_BC is not None
@@ -283,26 +370,30 @@ class Job:
             return
         logits = self.teacher
         if isinstance(logits, nn.Module):
-            logits = predict_logits(logits, self.train.tokens, bf16=self.bf16)
+            logits = self.logits(logits, self.train)
         self.soft = torch.from_numpy(np.asarray(logits, dtype=np.float32))
 
     def probe(self) -> Choice:
         """Precision and attention kernel for a few of the longest rows."""
         batch = self.batch(np.argsort(-self.train.lengths, kind="stable")[:PROBE_ROWS])
 
-        def run(bf16: bool, attention: Kernel) -> None:
+        def run(precision: Precision, attention: Kernel) -> None:
             self.model.backbone.set_attention(attention)
-            with autocast(bf16):
+            with autocast(precision, batch.ids.device):
                 loss = label_loss_sum(self.model(batch.ids, batch.mask), batch.labels)
             loss.backward()
             self.model.zero_grad(set_to_none=True)
 
-        return choose(run, self.model.backbone.config.width, self.config.bf16, self.config.attention)
+        config = self.config
+        width = self.model.backbone.config.width
+        return settle(
+            self.model, run, width, config.max_tokens, config.precision, config.attention, emulate=config.emulate
+        )
 
     def evaluate(self, valid: Rows, train_loss: float) -> dict[str, float]:
         """Validation loss (sum over sum) and the headline metric; keeps the weights when the loss is the lowest."""
         with self.averaged():
-            logits = predict_logits(self.model, valid.tokens, bf16=self.bf16)
+            logits = self.logits(self.model, valid)
             loss = label_loss_sum(torch.from_numpy(logits), torch.from_numpy(valid.labels)).item() / len(valid)
             self.model.train()
             if loss < self.best_loss:
@@ -318,6 +409,16 @@ class Job:
         }
         self.history.evaluations.append(entry)
         return entry
+
+    def logits(self, model: nn.Module, rows: Rows) -> NDArray[np.float32]:
+        """A model's logits [N, C] of all rows, each rank having asked it for some."""
+        rank, ranks = self.peers.rank, self.peers.ranks
+        if ranks == 1:
+            return predict_logits(model, rows.tokens, precision=self.precision)
+        answers = np.zeros((len(rows), self.model.head.out_features), dtype=np.float32)
+        if rank < len(rows):
+            answers[rank::ranks] = predict_logits(model, rows.tokens[rank::ranks], precision=self.precision)
+        return self.peers.together(answers)
 
     def f1(self, rows: Rows, logits: NDArray[np.float32]) -> float:
         predicted = logits.argmax(-1)
@@ -342,15 +443,18 @@ class Job:
         tensors = training_tensors(self.model, self.trainer.optimizer)
         tensors |= {f"average/{name}": tensor for name, tensor in self.average.items()}
         tensors |= {f"best/{name}": tensor for name, tensor in self.best.items()}
+        self.history.numerics = self.trainer.numerics.state()
         save_state(path, tensors, {"history": asdict(self.history), "best_loss": self.best_loss})
 
     def restore(self, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
         restore_training(self.model, self.trainer.optimizer, tensors)
         average = part(tensors, "average")
         # In the order of the parameters, which the update of the average walks along.
-        self.average = {name: average[name] for name, _ in self.model.named_parameters() if name in average}
+        named = self.model.named_parameters()
+        self.average = {name: average[name].to(self.device) for name, _ in named if name in average}
         self.best = part(tensors, "best")
-        self.history, self.best_loss = History(**meta["history"]), meta["best_loss"]
+        looks = [(step, values) for step, values in meta["history"]["looks"]]
+        self.history, self.best_loss = History(**meta["history"] | {"looks": looks}), meta["best_loss"]
 
 
 class Swapped:

@@ -7,6 +7,9 @@ from typing import Any, Literal
 
 from data.errors import DaymillError
 
+Activation = Literal["swiglu", "gelu", "relu2", "dsrelu"]
+ACTIVATIONS: tuple[Activation, ...] = ("swiglu", "gelu", "relu2", "dsrelu")
+
 
 @dataclass(frozen=True)
 class LayerShape:
@@ -14,6 +17,25 @@ class LayerShape:
 
     heads: int
     ffn: int
+    kv_heads: int | None = None  # heads of keys and values, each shared by heads / kv_heads queries; None: one each
+    theta: float = 0.0  # D-SReLU's threshold; where it is learned, the one to begin with
+
+    def __post_init__(self) -> None:
+        if self.kv_heads is not None and (self.kv_heads < 1 or self.heads % self.kv_heads):
+            raise DaymillError(
+                f"{self.heads} attention heads cannot share {self.kv_heads} key-value heads; "
+                f"expected a divisor of {self.heads}"
+            )
+
+    @property
+    def keys(self) -> int:
+        """Heads of keys and of values."""
+        return self.kv_heads or self.heads
+
+    @property
+    def group(self) -> int:
+        """Query heads that share a key-value head."""
+        return self.heads // self.keys
 
 
 @dataclass(frozen=True)
@@ -21,7 +43,8 @@ class ModelConfig:
     """Everything needed to build the model again from weights alone.
 
     The defaults are Daymill's own decoder (RMSNorm, SwiGLU, rotary positions, tied embeddings); the alternatives
-    describe encoders adopted from elsewhere (LayerNorm after the residual, GELU, learned positions, biases).
+    describe models adopted from elsewhere (LayerNorm after the residual, GELU, learned positions, biases, an output
+    embedding of its own) and other activations to train with.
     """
 
     vocab_size: int
@@ -31,24 +54,37 @@ class ModelConfig:
     max_len: int = 512
     norm: Literal["rms", "layer"] = "rms"
     norm_place: Literal["pre", "post"] = "pre"
-    activation: Literal["swiglu", "gelu"] = "swiglu"
+    activation: Activation = "swiglu"
     position: Literal["rotary", "learned"] = "rotary"
     causal: bool = True
     bias: bool = False
     dropout: float = 0.0
     norm_eps: float = 1e-6
     rope_theta: float = 10_000.0
+    tied: bool = True  # the output embedding is the input embedding
+    learned_theta: bool = False  # D-SReLU: thresholds are parameters; else each layer's `theta` holds
+
+    def __post_init__(self) -> None:
+        if self.activation == "dsrelu" and min(shape.theta for shape in self.layers) <= 0:
+            raise DaymillError("dsrelu needs a theta above 0 in every layer: at 0 it is no activation, but a product")
+        if self.activation != "dsrelu" and self.learned_theta:
+            raise DaymillError(f"a learned theta is for the activation dsrelu; this model has {self.activation}")
 
     @staticmethod
-    def from_depth(depth: int, vocab_size: int, **overrides: Any) -> ModelConfig:
-        """The one size dial: `depth` blocks, width 64 x depth, heads of 32, FFN 8/3 x width rounded up to 32."""
+    def from_depth(
+        depth: int, vocab_size: int, *, kv_heads: int | None = None, theta: float = 0.0, **overrides: Any
+    ) -> ModelConfig:
+        """The one size dial: `depth` blocks, width 64 x depth, heads of 32.
+
+        The FFN has 8/3 x width channels, rounded up to 32, where it is gated, and else 4 x width: as many weights.
+        """
         if depth < 1:
             raise DaymillError(f"model depth is {depth}; expected at least 1 block")
         width = 64 * depth
-        ffn = -(-(8 * width // 3) // 32) * 32
-        return ModelConfig(
-            vocab_size=vocab_size, width=width, layers=(LayerShape(width // 32, ffn),) * depth, **overrides
-        )
+        gated = overrides.get("activation", "swiglu") == "swiglu"
+        ffn = -(-(8 * width // 3) // 32) * 32 if gated else 4 * width
+        shape = LayerShape(width // 32, ffn, kv_heads, theta)
+        return ModelConfig(vocab_size=vocab_size, width=width, layers=(shape,) * depth, **overrides)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"layers": [asdict(shape) for shape in self.layers]}
@@ -65,7 +101,12 @@ class ModelConfig:
 
     def prunable_parameters(self) -> int:
         """Weights in heads and FFN channels: what structured pruning may remove (embeddings and norms are not)."""
-        matrices = 3 if self.activation == "swiglu" else 2
         return sum(
-            4 * self.width * shape.heads * self.head_dim + matrices * self.width * shape.ffn for shape in self.layers
+            2 * self.width * (shape.heads + shape.keys) * self.head_dim + self.ffn_matrices * self.width * shape.ffn
+            for shape in self.layers
         )
+
+    @property
+    def ffn_matrices(self) -> int:
+        """Matrices of a feed-forward network: gate, up and down, or up and down."""
+        return 3 if self.activation == "swiglu" else 2

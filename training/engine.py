@@ -10,9 +10,11 @@ from torch import Tensor
 
 from training.loader import TokenBatch
 from training.memory import keep_freed_memory
+from training.mixed import set_modes
 from training.model import Transformer
+from training.numerics import Numerics
 from training.optim import make_adamw
-from training.pretrain import PretrainConfig, probe, token_loss_sum
+from training.pretrain import PretrainConfig, probe, set_training, token_loss_sum
 from training.step import StepReport, Trainer
 
 
@@ -36,7 +38,10 @@ def open_engine(model: Transformer, config: PretrainConfig, batch: TokenBatch) -
     keep_freed_memory()
     torch.manual_seed(config.seed)
     choice = probe(model, batch, config)
+    set_modes(model, choice)
     model.set_attention(choice.attention)
+    set_training(model, config)
     model.train()
-    trainer = Trainer(model, make_adamw(model, config.weight_decay), config.clip)
-    return Engine(trainer, lambda given: token_loss_sum(model, given, choice.bf16))
+    numerics = Numerics(model, choice)
+    trainer = Trainer(model, make_adamw(model, config.weight_decay), config.clip, numerics=numerics)
+    return Engine(trainer, lambda given: token_loss_sum(model, given, choice.precision))

@@ -32,9 +32,11 @@ def positive_label(rows: Rows, wanted: str | None) -> str | None:
 def classifier_from(backbone: Transformer, labels: int, dropout: float, causal: bool, seed: int) -> Classifier:
     """A classifier on the weights of `backbone`, with its own dropout and attention direction and a fresh head."""
     torch.manual_seed(seed)
-    config = replace(backbone.config, dropout=dropout, causal=causal)
+    config = replace(backbone.config, dropout=dropout, causal=causal, tied=True)
     model = Classifier(Transformer(config), labels)
-    model.backbone.load_state_dict(backbone.state_dict())
+    tensors = backbone.state_dict()
+    tensors.pop("output.weight", None)  # an output embedding of its own is for next tokens, which nobody asks for here
+    model.backbone.load_state_dict(tensors)
     return model
 
 

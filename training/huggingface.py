@@ -1,6 +1,7 @@
-"""Adopt an encoder from a Hugging Face folder: its weights under our names, so that one architecture is left.
+"""Adopt a model from a Hugging Face folder: its weights under our names, so that one architecture is left.
 
-Read without `transformers` and without pickle: config.json, *.safetensors, tokenizer.json or vocab.txt.
+Read without `transformers` and without pickle: config.json, *.safetensors, tokenizer.json or vocab.txt. Encoders are
+read here, Llama models by training.huggingface_llama.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from tokenizers import BertWordPieceTokenizer
 from torch import Tensor
 
 from data.errors import DaymillError
-from data.tokens import load_tokenizer
+from data.tokens import load_tokenizer, parse_tokenizer, special_ids
 from training.config import LayerShape, ModelConfig
+from training.huggingface_llama import read_llama
 from training.model import Transformer
 
 Weights = dict[str, Tensor]
@@ -89,16 +91,21 @@ FAMILIES = {"bert": BERT, "roberta": ROBERTA, "xlm-roberta": ROBERTA, "distilber
 
 
 def adopt(folder: Path) -> tuple[Transformer, str]:
-    """The encoder of a Hugging Face folder as our Transformer, and its tokenizer as the text of a tokenizer.json.
+    """The model of a Hugging Face folder as our Transformer, and its tokenizer as the text of a tokenizer.json.
 
     Hidden states equal those of `transformers` to rounding. Raises DaymillError for an architecture that we do not
     have, naming those that we have, and for missing or misshapen weights.
     """
     config = read_config(folder)
+    if config.get("model_type") == "llama":
+        model, tokenizer_json = read_llama(folder, config), read_tokenizer(folder)
+        check_vocabulary(folder, tokenizer_json, model.config.vocab_size)
+        return model, tokenizer_json
     family = FAMILIES.get(config.get("model_type", ""))
     if family is None:
         raise DaymillError(
-            f"{folder}: model_type {config.get('model_type')!r} is not supported; supported: {', '.join(FAMILIES)}"
+            f"{folder}: model_type {config.get('model_type')!r} is not supported; "
+            f"supported: {', '.join([*FAMILIES, 'llama'])}"
         )
     for key, wanted in family.needs.items():
         if config.get(key, wanted) != wanted:
@@ -188,6 +195,15 @@ def convert(weights: Weights, config: dict[str, Any], family: Family, shape: Mod
     if segments is not None:
         ours["position.weight"] += segments[0].float()
     return ours
+
+
+def check_vocabulary(folder: Path, tokenizer_json: str, words: int) -> None:
+    """Raises DaymillError for a tokenizer that can give an id that the model has no embedding for."""
+    tokenizer = parse_tokenizer(tokenizer_json, str(folder / "tokenizer.json"))
+    before, after = special_ids(tokenizer)
+    largest = max([*tokenizer.get_vocab(with_added_tokens=False).values(), *before, *after])
+    if largest >= words:
+        raise DaymillError(f"{folder}: tokenizer.json gives ids up to {largest}; the model has {words} words")
 
 
 def read_tokenizer(folder: Path) -> str:

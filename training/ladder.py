@@ -55,17 +55,11 @@ class Curve:
         return float(self.a + self.b * (compute / self.unit) ** -self.c)
 
 
-def shape_of(depth: int, vocab: int, max_len: int, dropout: float) -> ModelConfig:
-    return ModelConfig.from_depth(depth, vocab, max_len=max_len, dropout=dropout)
-
-
-def plan(depths: Sequence[int], tokens: int, vocab: int, max_len: int, dropout: float) -> list[Rung]:
-    """The rungs, the largest of which trains on `tokens`, the others in proportion to their parameters."""
+def plan(depths: Sequence[int], tokens: int, shape: Callable[[int], ModelConfig]) -> list[Rung]:
+    """The rungs, the largest of which trains on `tokens`, the others in proportion to their parameters; `shape` is the
+    model of a depth."""
     with torch.device("meta"):
-        counts = [
-            sum(p.numel() for p in Transformer(shape_of(depth, vocab, max_len, dropout)).parameters())
-            for depth in depths
-        ]
+        counts = [sum(p.numel() for p in Transformer(shape(depth)).parameters()) for depth in depths]
     return [
         Rung(depth, count, max(1, round(tokens * count / counts[-1])))
         for depth, count in zip(depths, counts, strict=True)

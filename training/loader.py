@@ -11,6 +11,9 @@ from torch import Tensor
 from data.batching import IGNORE, PackedRows, pack_documents
 from data.errors import DaymillError
 from data.tokens import TokenShard
+from training.device import moved
+
+CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -30,8 +33,8 @@ class TokenBatch:
 class PackedLoader:
     """Batches of packed rows; every document exactly once an epoch, each epoch in an order of its own."""
 
-    def __init__(self, shard: TokenShard, length: int, rows: int, seed: int) -> None:
-        self.shard, self.length, self.rows, self.seed = shard, length, rows, seed
+    def __init__(self, shard: TokenShard, length: int, rows: int, seed: int, device: torch.device = CPU) -> None:
+        self.shard, self.length, self.rows, self.seed, self.device = shard, length, rows, seed, device
         self.epoch, self.row = 0, 0
         self.packed = self.pack()
         if not len(self.packed):
@@ -45,7 +48,7 @@ class PackedLoader:
         if self.row >= len(self.packed):
             self.epoch, self.row = self.epoch + 1, 0
             self.packed = self.pack()
-        batch = batch_of(self.packed, self.row, self.row + self.rows)
+        batch = batch_of(self.packed, self.row, self.row + self.rows, self.device)
         self.row += len(batch.ids)
         return batch
 
@@ -58,9 +61,9 @@ class PackedLoader:
         self.packed = self.pack()
 
 
-def batch_of(packed: PackedRows, start: int, end: int) -> TokenBatch:
-    ids, targets, docs = (torch.from_numpy(x[start:end]).long() for x in (packed.ids, packed.targets, packed.docs))
-    return TokenBatch(ids, targets, docs)
+def batch_of(packed: PackedRows, start: int, end: int, device: torch.device = CPU) -> TokenBatch:
+    parts = (torch.from_numpy(x[start:end]).long() for x in (packed.ids, packed.targets, packed.docs))
+    return TokenBatch(*(moved(part, device) for part in parts))
 
 
 def share(batch: TokenBatch, rank: int, ranks: int) -> TokenBatch:

@@ -23,10 +23,15 @@ class LinearCrossEntropy(torch.autograd.Function):
 
     The logits of all tokens (4,096 x 8,192 fp32 = 134 MB) and their gradient never exist at once, which also saves
     most of the memory traffic (the idea of arXiv:2410.10989). Accumulates in fp32.
+
+    With `smoothing` s a target's probability is 1 - s, and s is spread evenly over all V words, it among them; ignored
+    places count in neither term (pytorch#73205).
     """
 
     @staticmethod
-    def forward(ctx: Any, hidden_ND: Tensor, weight_VD: Tensor, target_N: Tensor, needs_grad: bool) -> Tensor:
+    def forward(
+        ctx: Any, hidden_ND: Tensor, weight_VD: Tensor, target_N: Tensor, needs_grad: bool, smoothing: float
+    ) -> Tensor:
         """Scalar fp32 sum over tokens; the products run in the dtype of `hidden`."""
         weight = weight_VD.to(hidden_ND.dtype)
         total = torch.zeros((), dtype=torch.promote_types(torch.float32, hidden_ND.dtype))
@@ -36,10 +41,18 @@ class LinearCrossEntropy(torch.autograd.Function):
             h, target = hidden_ND[start : start + CHUNK], target_N[start : start + CHUNK, None]
             ignored = target == IGNORE
             hit = target.masked_fill(ignored, 0)
-            p = torch.softmax(h @ weight.T, dim=-1, dtype=total.dtype)
-            total -= p.gather(1, hit).clamp_min_(TINY).log_().masked_fill_(ignored, 0).sum()
+            if smoothing:
+                log_p = torch.log_softmax(h @ weight.T, dim=-1, dtype=total.dtype)
+                spread = smoothing * log_p.mean(1, keepdim=True)
+                total -= ((1 - smoothing) * log_p.gather(1, hit) + spread).masked_fill_(ignored, 0).sum()
+                p = log_p.exp_()
+            else:
+                p = torch.softmax(h @ weight.T, dim=-1, dtype=total.dtype)
+                total -= p.gather(1, hit).clamp_min_(TINY).log_().masked_fill_(ignored, 0).sum()
             if grad_hidden is not None and grad_weight is not None:
-                p.scatter_add_(1, hit, p.new_full((1, 1), -1.0).expand_as(hit))
+                p.scatter_add_(1, hit, p.new_full((1, 1), smoothing - 1.0).expand_as(hit))
+                if smoothing:
+                    p -= smoothing / len(weight)
                 if ignored.any():
                     p.masked_fill_(ignored, 0)
                 slope = p.to(h.dtype)
@@ -49,21 +62,21 @@ class LinearCrossEntropy(torch.autograd.Function):
         return total
 
     @staticmethod
-    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor, Tensor, None, None]:
+    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor, Tensor, None, None, None]:
         grad_hidden, grad_weight = ctx.saved_tensors
         (scale,) = grad_outputs
-        return grad_hidden * scale.to(grad_hidden.dtype), grad_weight * scale.to(grad_weight.dtype), None, None
+        return grad_hidden * scale.to(grad_hidden.dtype), grad_weight * scale.to(grad_weight.dtype), None, None, None
 
 
-def next_token_loss_sum(hidden: Tensor, weight_VD: Tensor, targets: Tensor) -> Tensor:
-    """Summed cross-entropy of hidden [B, T, D] against targets [B, T], through the tied embedding.
+def next_token_loss_sum(hidden: Tensor, weight_VD: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
+    """Summed cross-entropy of hidden [B, T, D] against targets [B, T], through the output embedding.
 
     Without any real target the sum is 0.
     """
     flat_hidden, flat_targets = real_places(hidden, targets)
     # Autocast is off inside: the function chooses its own dtypes.
-    with torch.autocast("cpu", enabled=False):
-        return LinearCrossEntropy.apply(flat_hidden, weight_VD, flat_targets, torch.is_grad_enabled())
+    with torch.autocast(hidden.device.type, enabled=False):
+        return LinearCrossEntropy.apply(flat_hidden, weight_VD, flat_targets, torch.is_grad_enabled(), smoothing)
 
 
 def real_places(hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

@@ -6,29 +6,37 @@ Shape suffixes: B batch, T tokens, D width, H heads, K head dimension, C classes
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from data.errors import DaymillError
 from training.config import LayerShape, ModelConfig
 from training.losses import next_token_loss_sum
+from training.sparse import LearnedThreshold, Skip, SkippingFeedForward, dsrelu
 
 MASKED = -1e9  # finite, so that a row without any visible key gives numbers instead of NaN
+FP16_MASKED = -3e4  # the same where -1e9 would be infinite; added to a score it stays finite
 
 
 class Attention(nn.Module):
-    """Multi-head attention whose number of heads may differ from width / head_dim after pruning."""
+    """Multi-head attention whose number of heads may differ from width / head_dim after pruning.
+
+    Neighboring query heads may share a head of keys and values (grouped queries, arXiv:2305.13245).
+    """
 
     def __init__(self, config: ModelConfig, shape: LayerShape) -> None:
         super().__init__()
-        inner = shape.heads * config.head_dim
+        inner, shared = shape.heads * config.head_dim, shape.keys * config.head_dim
         self.head_dim = config.head_dim
         self.kernel: Literal["plain", "sdpa"] = "plain"
+        self.memory: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None = None  # see training/generate.py
         self.q = nn.Linear(config.width, inner, bias=config.bias)
-        self.k = nn.Linear(config.width, inner, bias=config.bias)
-        self.v = nn.Linear(config.width, inner, bias=config.bias)
+        self.k = nn.Linear(config.width, shared, bias=config.bias)
+        self.v = nn.Linear(config.width, shared, bias=config.bias)
         self.o = nn.Linear(inner, config.width, bias=config.bias)
 
     def forward(self, x_BTD: Tensor, bias: Tensor, rotary: tuple[Tensor, Tensor] | None) -> Tensor:
@@ -36,6 +44,8 @@ class Attention(nn.Module):
         q, k, v = (self.split_heads(project(x_BTD)) for project in (self.q, self.k, self.v))
         if rotary is not None:
             q, k = rotate(q, *rotary), rotate(k, *rotary)
+        if self.memory is not None:
+            k, v = self.memory(k, v)
         return self.o(self.join_heads(self.attend(q, k, v, bias)))
 
     def split_heads(self, x: Tensor) -> Tensor:
@@ -45,7 +55,11 @@ class Attention(nn.Module):
         return x.transpose(1, 2).flatten(2)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
-        """Softmax attention: spelled out, or torch's fused kernel; which one is faster is a matter of the machine."""
+        """Softmax attention: spelled out, or torch's fused kernel; which one is faster is a matter of the machine.
+
+        Keys and values [B, G, T, K] may have fewer heads than queries [B, H, T, K].
+        """
+        k, v = (for_queries(x, q.shape[1]) for x in (k, v))
         if self.kernel == "sdpa":
             return F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
         # The bias joins in place: the product is not needed again, and [B, H, T, T] is the largest tensor around.
@@ -54,10 +68,16 @@ class Attention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """SwiGLU (gate, up, down) or GELU (up, down)."""
+    """SwiGLU (gate, up, down), or GELU, squared ReLU (arXiv:2109.08668) or D-SReLU between up and down."""
 
     def __init__(self, config: ModelConfig, shape: LayerShape) -> None:
         super().__init__()
+        self.activation = config.activation
+        self.theta = self.final_theta = shape.theta  # what holds now: a schedule may still raise it
+        self.skip: Skip | None = None  # what training leaves out of its backward pass
+        self.log_theta: nn.Parameter | None = None
+        if config.learned_theta:  # as a logarithm it stays above 0; [1], since sharding wants an axis
+            self.log_theta = nn.Parameter(torch.tensor([math.log(shape.theta)]))
         if config.activation == "swiglu":
             self.gate: nn.Linear | None = nn.Linear(config.width, shape.ffn, bias=config.bias)
         else:
@@ -66,13 +86,38 @@ class FeedForward(nn.Module):
         self.down = nn.Linear(shape.ffn, config.width, bias=config.bias)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
+        if self.skip is not None and self.training and torch.is_grad_enabled():
+            return self.skipping(x_BTD, self.skip)
         return self.down(self.inner(x_BTD))
 
     def inner(self, x_BTD: Tensor) -> Tensor:
         """Channels [B, T, ffn] before the down projection: what FFN pruning ranks."""
-        if self.gate is None:
-            return F.gelu(self.up(x_BTD))
-        return F.silu(self.gate(x_BTD)) * self.up(x_BTD)
+        gate = None if self.gate is None else self.gate(x_BTD)
+        return self.activated(self.up(x_BTD), gate)
+
+    def activated(self, up: Tensor, gate: Tensor | None) -> Tensor:
+        """What the activation makes of the products [B, T, ffn]."""
+        if gate is not None:
+            return F.silu(gate) * up
+        if self.activation == "relu2":
+            return F.relu(up).square()
+        if self.activation == "dsrelu":
+            if self.log_theta is not None and self.training:
+                return LearnedThreshold.apply(up, self.log_theta.exp().squeeze())
+            return dsrelu(up, self.threshold)
+        return F.gelu(up)
+
+    @property
+    def threshold(self) -> float:
+        """D-SReLU's theta as it is now."""
+        return self.theta if self.log_theta is None else float(self.log_theta.detach().exp())
+
+    def skipping(self, x_BTD: Tensor, skip: Skip) -> Tensor:
+        theta = torch.tensor(self.theta) if self.log_theta is None else self.log_theta.exp().squeeze()
+        x = x_BTD.to(compute_dtype(x_BTD))
+        with torch.autocast(x.device.type, enabled=False):  # the function chooses its own dtypes
+            y = SkippingFeedForward.apply(x, self.up.weight, self.up.bias, self.down.weight, theta, skip)
+        return y if self.down.bias is None else y + self.down.bias.to(y.dtype)
 
 
 class Block(nn.Module):
@@ -94,7 +139,7 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Token ids to hidden states; the output embedding is tied to the input embedding."""
+    """Token ids to hidden states; the output embedding is the input embedding, unless it was adopted untied."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -105,6 +150,8 @@ class Transformer(nn.Module):
         self.drop = Dropout(config.dropout)
         self.blocks = nn.ModuleList(Block(config, shape) for shape in config.layers)
         self.norm = make_norm(config) if config.norm_place == "pre" else nn.Identity()
+        self.output = None if config.tied else nn.Embedding(config.vocab_size, config.width)
+        self.smoothing = 0.0  # of the targets, while training
         self.reset()
 
     def reset(self) -> None:
@@ -123,6 +170,33 @@ class Transformer(nn.Module):
         for module in self.modules():
             if isinstance(module, Attention):
                 module.kernel = kernel
+
+    def set_theta(self, share: float) -> None:
+        """D-SReLU's scheduled thresholds as a share of those of the config; learned ones know better."""
+        for module in self.modules():
+            if isinstance(module, FeedForward):
+                module.theta = share * module.final_theta
+
+    @property
+    def rising(self) -> bool:
+        """Whether D-SReLU's thresholds follow a schedule."""
+        return self.config.activation == "dsrelu" and not self.config.learned_theta
+
+    def set_skip(self, skip: Skip | None) -> None:
+        """Leave a share of the feed-forward networks out of backward passes in training (training/sparse.py).
+
+        Raises DaymillError for other activations, and for layers that multiply in modes of their own (fp8, emulation).
+        """
+        if skip is not None and self.config.activation != "dsrelu":
+            raise DaymillError(f"skipping is for the activation dsrelu; this model has {self.config.activation}")
+        for module in self.modules():
+            if isinstance(module, FeedForward):
+                if skip is not None and type(module.up) is not nn.Linear:
+                    raise DaymillError(
+                        "skipping parts of backward passes goes with the precisions fp32, bf16 and fp16, computed as "
+                        "they are; fp8, adaptive and emulated ones change the products that it leaves out"
+                    )
+                module.skip = skip
 
     def hidden(
         self,
@@ -163,7 +237,10 @@ class Transformer(nn.Module):
         rotary = None
         if self.config.position == "rotary":
             rotary = rotary_tables(positions_BT, self.config.head_dim, self.config.rope_theta, dtype)
-        bias = attention_bias(ids_BT.shape[1], self.config.causal, mask_BT, docs_BT, ids_BT.device).to(dtype)
+        bias = attention_bias(ids_BT.shape[1], self.config.causal, mask_BT, docs_BT, ids_BT.device)
+        if dtype == torch.float16:
+            bias = bias.clamp(min=FP16_MASKED)
+        bias = bias.to(dtype)
         return bias, rotary
 
     def forward(self, ids_BT: Tensor, targets_BT: Tensor, docs_BT: Tensor | None = None) -> Tensor:
@@ -171,12 +248,18 @@ class Transformer(nn.Module):
         return self.project(self.hidden(ids_BT, None, docs_BT), targets_BT)
 
     def project(self, hidden_BTD: Tensor, targets_BT: Tensor) -> Tensor:
-        """Summed cross-entropy of hidden states through the tied embedding."""
-        return next_token_loss_sum(hidden_BTD, self.embed.weight, targets_BT)
+        """Summed cross-entropy of hidden states through the output embedding; smoothed in training alone."""
+        smoothing = self.smoothing if self.training else 0.0
+        return next_token_loss_sum(hidden_BTD, self.output_weight, targets_BT, smoothing)
 
     def lm_logits(self, hidden_BTD: Tensor) -> Tensor:
-        """Next-token logits [B, T, V] through the tied embedding."""
-        return F.linear(hidden_BTD, self.embed.weight)
+        """Next-token logits [B, T, V] through the output embedding."""
+        return F.linear(hidden_BTD, self.output_weight)
+
+    @property
+    def output_weight(self) -> Tensor:
+        """The output embedding [V, D]."""
+        return self.embed.weight if self.output is None else self.output.weight
 
 
 class Classifier(nn.Module):
@@ -247,6 +330,12 @@ def softmax(scores: Tensor) -> Tensor:
     """Softmax over the last axis in the dtype of `scores` (the kernel sums in fp32; autocast would copy to fp32)."""
     with torch.autocast(scores.device.type, enabled=False):
         return scores.softmax(dim=-1)
+
+
+def for_queries(x: Tensor, heads: int) -> Tensor:
+    """Keys or values [B, G, T, K] once for each of the `heads` query heads [B, H, T, K]: neighbors share."""
+    groups = x.shape[1]
+    return x if groups == heads else x.unsqueeze(2).expand(-1, -1, heads // groups, -1, -1).flatten(1, 2)
 
 
 def rotary_tables(positions_BT: Tensor, head_dim: int, theta: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

@@ -55,4 +55,4 @@ def load_optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module, t
         parameter = parameters.get(name)
         if parameter is None or (value.ndim and value.shape != parameter.shape):
             raise DaymillError(f"optimizer state {key} {tuple(value.shape)} fits no parameter of the model")
-        optimizer.state[parameter][state] = value.clone()
+        optimizer.state[parameter][state] = value.to(parameter.device, copy=True)

@@ -1,4 +1,4 @@
-"""bf16 and the attention kernel are chosen by measuring them on this machine with the shapes at hand.
+"""In which numbers a run computes: one vocabulary, what a device can do of it, and the choice where it is left open.
 
 bf16 products are 2-4 times faster where the CPU has AVX512-BF16 or AMX, and slower elsewhere or on tiny models; no
 flag says which. The choice changes the last bits of the weights, so two runs on one machine must choose alike,
@@ -9,76 +9,162 @@ faster, and narrow models, where it is a near tie, are not measured at all.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Literal
 
 import torch
 
+from data.errors import DaymillError
+
+Precision = Literal["fp32", "bf16", "fp16", "tf32", "fp8", "adaptive"]
 Kernel = Literal["plain", "sdpa"]
+Scaling = Literal["tensor", "row"]
+Run = Callable[[Precision, Kernel], object]  # a small forward and backward pass
 KERNELS: tuple[Kernel, ...] = ("plain", "sdpa")
+
+# What activations are between layers, and every product that no layer's own mode covers; None: as the weights are.
+AMBIENT: dict[Precision, torch.dtype | None] = {
+    "fp32": None,
+    "tf32": None,
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+    "fp8": torch.bfloat16,
+    "adaptive": torch.bfloat16,
+}
+NEEDS = {"tf32": (8, 0), "fp8": (8, 9)}  # CUDA compute capability
 
 CLEARLY = 1.15  # times faster that bf16 or another kernel must be
 NARROW = 192  # widths below it compute in fp32: products too small for bf16 to pay (0.9 of fp32's speed at 128)
 ROUNDS = 3
 
 
-def autocast(enabled: bool) -> torch.autocast:
-    """bf16 products with fp32 weights; bf16 has fp32's range, so there is no loss scale."""
-    return torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled)
-
-
 @dataclass(frozen=True)
 class Choice:
-    """How a run computes; kept in its state, so that a resumed run goes on the same way."""
+    """How a run computes; kept in its state, so that a resumed run goes on the same way.
 
-    bf16: bool
+    `layers` names the modes that a layer may compute in, beginning with the first; a layer that it does not name
+    computes in the run's own precision.
+    """
+
+    precision: Precision
     attention: Kernel
     reason: str
+    layers: dict[str, list[str]] = field(default_factory=dict)
+    scaling: Scaling = "tensor"  # of fp8
 
 
-def choose(run: Callable[[bool, Kernel], object], width: int, bf16: bool | None, attention: Kernel | None) -> Choice:
-    """Settle what is left open (None) by measuring `run(bf16, attention)`, a small forward and backward pass.
+def autocast(precision: Precision, device: torch.device | str = "cpu") -> torch.autocast:
+    """Products in the precision's own dtype with weights in fp32, on the device that the model is on."""
+    dtype = AMBIENT[precision]
+    return torch.autocast(torch.device(device).type, dtype=dtype or torch.bfloat16, enabled=dtype is not None)
+
+
+def native(precision: Precision, device: torch.device | str) -> bool:
+    """Whether the device computes this precision itself; elsewhere its rounding can be emulated."""
+    device = torch.device(device)
+    if precision not in NEEDS:
+        return True
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= NEEDS[precision]
+
+
+def check_precision(precision: Precision | None, device: torch.device | str, emulate: bool) -> None:
+    """Raises DaymillError for a precision that the device lacks, unless its rounding alone was asked for."""
+    if precision is None or emulate:
+        return
+    if not native(precision, device):
+        major, minor = NEEDS[precision]
+        raise DaymillError(
+            f"precision {precision} needs a GPU of compute capability {major}.{minor} or newer; this run computes on "
+            f"{device}. Choose auto or bf16, or set emulate: true for its rounding without its speed"
+        )
+    if precision == "fp8" and find_spec("torchao") is None:
+        raise DaymillError('precision fp8 needs torchao: pip install "daymill[fp8]"; or choose bf16')
+
+
+def choose(
+    run: Run, width: int, precision: Precision | None, attention: Kernel | None, device: torch.device | str = "cpu"
+) -> Choice:
+    """Settle what is left open (None) by measuring `run`, among the precisions that round and nothing else.
 
     The random state is put back, so that a probe does not change what a run draws.
     """
-    if bf16 is not None and attention is not None:
-        return Choice(bf16, attention, "as configured")
+    if precision is not None and attention is not None:
+        return Choice(precision, attention, "as configured")
     if width < NARROW:
-        return Choice(bool(bf16), attention or KERNELS[0], f"not measured below a width of {NARROW}")
+        return Choice(precision or "fp32", attention or KERNELS[0], f"not measured below a width of {NARROW}")
+    seconds: dict[tuple[Precision, Kernel], float] = {}
+    with undisturbed():
+        open_ones = [precision] if precision is not None else plain_precisions(device)
+        measure(run, [(each, attention or KERNELS[0]) for each in open_ones], seconds, device)
+        chosen, kernel = preferred(list(seconds), seconds)
+        if attention is None:
+            measure(run, [(chosen, other) for other in KERNELS[1:]], seconds, device)
+            chosen, kernel = preferred([(chosen, each) for each in KERNELS], seconds)
+    times = (f"{p} {k} {1000 * s:.0f} ms" for (p, k), s in seconds.items())
+    how = "on one thread" if torch.device(device).type == "cpu" else f"on {device}"
+    return Choice(chosen, kernel, f"measured {how}: {', '.join(times)}")
+
+
+def plain_precisions(device: torch.device | str) -> list[Precision]:
+    """What `auto` chooses from, the plainest first."""
+    return [each for each in ("fp32", "tf32", "bf16") if native(each, device)]  # type: ignore[arg-type]
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """One thread, whose CPU time others do not change; random state and thread count are put back."""
     rng, threads = torch.get_rng_state(), torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        seconds: dict[tuple[bool, Kernel], float] = {}
-        precisions = (False, True) if bf16 is None else (bf16,)
-        measure(run, [(half, attention or KERNELS[0]) for half in precisions], seconds)
-        half, kernel = preferred(list(seconds), seconds)
-        if attention is None:
-            measure(run, [(half, other) for other in KERNELS[1:]], seconds)
-            half, kernel = preferred([(half, each) for each in KERNELS], seconds)
+        yield
     finally:
         torch.set_num_threads(threads)
         torch.set_rng_state(rng)
-    times = (f"{'bf16' if h else 'fp32'} {k} {1000 * s:.0f} ms" for (h, k), s in seconds.items())
-    return Choice(half, kernel, f"measured on one thread: {', '.join(times)}")
+
+
+@contextmanager
+def tf32(enabled: bool) -> Iterator[None]:
+    """fp32 products on CUDA with 10 bits of mantissa; the flag is the process's, so it is put back."""
+    before = torch.backends.cuda.matmul.fp32_precision
+    if enabled:
+        torch.backends.cuda.matmul.fp32_precision = "tf32"
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = before
 
 
 def measure(
-    run: Callable[[bool, Kernel], object],
-    candidates: list[tuple[bool, Kernel]],
-    seconds: dict[tuple[bool, Kernel], float],
+    run: Run,
+    candidates: list[tuple[Precision, Kernel]],
+    seconds: dict[tuple[Precision, Kernel], float],
+    device: torch.device | str = "cpu",
 ) -> None:
-    """CPU seconds of the fastest of a few calls of each candidate, which take turns; the first call warms up."""
+    """Seconds of the fastest of a few calls of each candidate, which take turns; the first call warms up."""
     for turn in range(ROUNDS + 1):
         for candidate in candidates:
-            start = time.thread_time()
-            run(*candidate)
-            spent = time.thread_time() - start
+            with tf32(candidate[0] == "tf32"):
+                start = clock(device)
+                run(*candidate)
+                spent = clock(device) - start
             if turn:
                 seconds[candidate] = min(spent, seconds.get(candidate, spent))
 
 
-def preferred(candidates: list[tuple[bool, Kernel]], seconds: dict[tuple[bool, Kernel], float]) -> tuple[bool, Kernel]:
+def clock(device: torch.device | str) -> float:
+    """CPU time of this thread; where the work is a GPU's, the time when it is through."""
+    if torch.device(device).type != "cuda":
+        return time.thread_time()
+    torch.cuda.synchronize(device)
+    return time.perf_counter()
+
+
+def preferred(
+    candidates: list[tuple[Precision, Kernel]], seconds: dict[tuple[Precision, Kernel], float]
+) -> tuple[Precision, Kernel]:
     """The first candidate, unless a later one is clearly faster."""
     best = candidates[0]
     for candidate in candidates[1:]:

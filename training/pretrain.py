@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -15,14 +15,25 @@ from torch import Tensor
 from data.batching import pack_documents
 from data.errors import DaymillError
 from data.tokens import TokenShard
+from training.clock import DATA, TELEMETRY, VALIDATION
+from training.device import compile_blocks, device_of
+from training.flops import pretraining_flops
+from training.layers import OneRank, View
 from training.loader import PackedLoader, TokenBatch, batch_of
 from training.memory import keep_freed_memory
+from training.mixed import leaves_plain, set_modes
 from training.model import Transformer
+from training.numerics import Numerics, read_record
 from training.optim import make_adamw
-from training.precision import Choice, Kernel, autocast, choose
+from training.peak import Peak, peak_of
+from training.precision import Choice, Kernel, Precision, Scaling, autocast
 from training.schedule import Decay, learning_rate, warmup_steps
-from training.state import load_state, restore_training, save_state, training_tensors
+from training.settle import settle
+from training.spacing import Spacing
+from training.sparse import Skip, theta_at
+from training.state import load_state, part, restore_training, save_state, training_tensors
 from training.step import Trainer
+from training.telemetry import Telemetry
 from training.world import Alone, World
 
 PROBE_ROWS = 2
@@ -42,12 +53,24 @@ class PretrainConfig:
     decay: Decay = "cosine"  # from the peak to the floor
     weight_decay: float = 0.1
     clip: float = 1.0
+    smoothing: float = 0.0  # of the targets, in training alone
+    theta_ramp: float = 0.0  # share of the steps in which D-SReLU's scheduled theta rises from 0; 0: it holds at once
+    skip: Literal["none", "neurons", "tokens"] = "none"  # what leaves D-SReLU's backward passes
+    skip_share: float = 0.6
     seed: int = 0
     evaluations: int = 4  # validations on the way, the last one at the end
     valid_tokens: int = 50_000  # token places of a validation; 0: all
     save_every_s: float = 15.0
-    bf16: bool | None = None  # None: measure
+    save_share: float = 0.02  # of the wall time that checkpoints may take; 0: no limit
+    patience: int = 0  # validations without a lower loss before the run ends; 0: none ends it
+    keep_best: bool = False  # the state also holds the weights of the lowest validation loss, as `best/...`
+    precision: Precision | None = None  # None: measure
+    emulate: bool = False  # compute the precision's rounding whatever it costs, also where the device lacks it
+    fp8_scaling: Scaling = "tensor"
+    replay: str | None = None  # a run's precision.json: its choices and decisions are taken again
     attention: Kernel | None = None  # None: measure
+    compile: bool = False  # blocks, on a GPU
+    look_every: int = 0  # steps between close looks of telemetry; 0: none
 
     @property
     def steps(self) -> int:
@@ -72,7 +95,11 @@ class Progressed:
     seconds: float = 0.0
     position: dict[str, int] = field(default_factory=lambda: {"epoch": 0, "row": 0})
     choice: dict[str, Any] = field(default_factory=dict)
+    skipped: int = 0  # steps that were not finite: their rows are used up, nothing else of them counts
+    numerics: dict[str, Any] = field(default_factory=dict)  # training.numerics.Numerics.state
     points: list[tuple[int, dict[str, float]]] = field(default_factory=list)
+    spent: dict[str, float] = field(default_factory=dict)  # seconds by part (training.telemetry)
+    peak: dict[str, Any] = field(default_factory=dict)  # training.peak.Peak, where telemetry is on
 
     @property
     def tokens_per_s(self) -> float:
@@ -81,6 +108,26 @@ class Progressed:
     def last(self, name: str) -> float:
         """The latest value of a curve; 0 where it has none."""
         return next((values[name] for _, values in reversed(self.points) if name in values), 0.0)
+
+    @property
+    def validations(self) -> list[tuple[int, float]]:
+        """Steps and losses of the validations so far."""
+        return [(step, values["valid/loss"]) for step, values in self.points if "valid/loss" in values]
+
+    @property
+    def best_step(self) -> int:
+        """The step of the lowest validation loss, the first of equal ones; 0 before any."""
+        return min(self.validations, key=lambda point: point[1], default=(0, 0.0))[0]
+
+    @property
+    def waiting(self) -> int:
+        """Validations since the best one."""
+        best = self.best_step
+        return sum(step > best for step, _ in self.validations)
+
+    def ended(self, config: PretrainConfig) -> bool:
+        """Whether all steps are taken, or the validation loss no longer falls."""
+        return self.step >= config.steps or 0 < config.patience <= self.waiting
 
 
 class Bar(Protocol):
@@ -101,6 +148,11 @@ class Ranks(Protocol):
         """Whether this rank tells and saves."""
         ...
 
+    @property
+    def view(self) -> View:
+        """The ranks as telemetry sees them."""
+        ...
+
     def choice(self, mine: Choice) -> Choice:
         """What the first rank chose."""
         ...
@@ -109,12 +161,16 @@ class Ranks(Protocol):
         """This rank's rows of a step's batches."""
         ...
 
-    def loss_sum(self, batches: list[TokenBatch], bf16: bool) -> float:
+    def loss_sum(self, batches: list[TokenBatch], precision: Precision) -> float:
         """Summed loss of some batches over all ranks; nothing is learned."""
         ...
 
     def agreed(self, flag: bool) -> bool:
         """What the first rank says."""
+        ...
+
+    def moved(self) -> bool:
+        """After a save: whether the run is to go on from there under another layout."""
         ...
 
     def tensors(self, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
@@ -137,6 +193,7 @@ class OneProcess:
     def __init__(self, model: Transformer) -> None:
         self.model = model
         self.world: World = Alone()
+        self.view: View = OneRank()
 
     def choice(self, mine: Choice) -> Choice:
         return mine
@@ -144,11 +201,14 @@ class OneProcess:
     def share(self, batches: list[TokenBatch], seed: int, step: int) -> list[TokenBatch]:  # noqa: ARG002
         return batches
 
-    def loss_sum(self, batches: list[TokenBatch], bf16: bool) -> float:
-        return sum(token_loss_sum(self.model, batch, bf16).item() for batch in batches)
+    def loss_sum(self, batches: list[TokenBatch], precision: Precision) -> float:
+        return sum(token_loss_sum(self.model, batch, precision).item() for batch in batches)
 
     def agreed(self, flag: bool) -> bool:
         return flag
+
+    def moved(self) -> bool:
+        return False
 
     def tensors(self, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
         return training_tensors(self.model, optimizer)
@@ -157,6 +217,7 @@ class OneProcess:
         restore_training(self.model, optimizer, tensors)
 
 
+@leaves_plain
 def pretrain(
     model: Transformer,
     train: TokenShard,
@@ -168,17 +229,21 @@ def pretrain(
     curves: Curves | None = None,
     on_step: Callable[[int], None] | None = None,
     spread: Spread | None = None,
+    note: Callable[[str], None] = lambda _line: None,
 ) -> Progressed:
     """Train in place and return what was done; `state` is where a killed run left off, and where this one saves.
 
     `spread` makes of the model this rank's part of it, once precision and kernel are chosen; without it one process
-    trains alone. All ranks read the same state, the first one writes it, and no layout is bound to it. Raises
+    trains alone. `note` is told how the run computes and why. All ranks read the same state, the first one writes it,
+    and no layout is bound to it; ranks that are to go on under another layout return before the last step. Raises
     DaymillError for a state of another model and for twenty non-finite steps in a row.
     """
     keep_freed_memory()
     torch.manual_seed(config.seed)
-    loader = PackedLoader(train, config.length, config.rows, config.seed)
+    device = device_of(model)
+    loader = PackedLoader(train, config.length, config.rows, config.seed, device)
     done = Progressed()
+    follow = read_record(Path(config.replay), model)[1] if config.replay else None
     saved = load_state(state)
     if saved is not None:
         tensors, meta = saved
@@ -186,14 +251,30 @@ def pretrain(
         loader.seek(done.position)
         choice = Choice(**done.choice)
     else:
-        choice = probe(model, batch_of(loader.packed, 0, PROBE_ROWS), config)
+        choice = probe(model, batch_of(loader.packed, 0, PROBE_ROWS, device), config)
     ranks = spread(model, choice) if spread is not None else OneProcess(model)
     choice = ranks.choice(choice)
     done.choice = asdict(choice)
-    trainer = Trainer(model, make_adamw(model, config.weight_decay), config.clip, ranks.world)
-    if saved is not None:
+    if config.look_every and config.steps and not done.peak:
+        done.peak = asdict(peak_of(device, choice.precision))
+    set_modes(model, choice)
+    tell = note if ranks.first else lambda _line: None
+    numerics = Numerics(model, choice, follow, tell)
+    trainer = Trainer(model, make_adamw(model, config.weight_decay), config.clip, ranks.world, numerics)
+    best: dict[str, Tensor] = {}  # on the first rank
+    if saved is None:
+        tell(f"computes in {choice.precision} with {choice.attention} attention: {choice.reason}")
+    else:
+        numerics.load(done.numerics)
         ranks.restore(trainer.optimizer, tensors)
+        best = {f"best/{name}": tensor for name, tensor in part(tensors, "best").items()}
     model.set_attention(choice.attention)
+    set_training(model, config)
+    if config.compile:
+        compile_blocks(model.blocks, device)
+    peak = Peak(**done.peak) if done.peak else None
+    telemetry = Telemetry(config.look_every, trainer, ranks.view, peak, done.spent, config.compile)
+    spacing = Spacing(config.save_every_s, config.save_share, telemetry.clock)
     if progress is not None and done.tokens:
         progress.advance(done.tokens)
     if curves is not None:
@@ -201,38 +282,77 @@ def pretrain(
             curves.log(step, values)
 
     def loss_sum(batch: TokenBatch) -> Tensor:
-        return token_loss_sum(model, batch, choice.bf16)
+        return token_loss_sum(model, batch, choice.precision)
 
     model.train()
-    last_save = time.monotonic()
     evaluate_at = {round(config.steps * (i + 1) / config.evaluations) for i in range(config.evaluations)}
-    while done.step < config.steps:
+    ended = done.ended(config)
+    while not ended:
         if on_step is not None:
             on_step(done.step)
+        model.set_theta(theta_at(done.step, config.steps, config.theta_ramp))
         start = time.perf_counter()
-        batches = ranks.share([loader.next() for _ in range(config.accumulate)], config.seed, done.step)
+        with telemetry.part(DATA):
+            whole = [loader.next() for _ in range(config.accumulate)]
+            flops = flops_of(model, whole) if config.look_every else 0
+            batches = ranks.share(whole, config.seed, done.step)
         rate = rate_of(done.step, config)
-        report = trainer.step(batches, loss_sum, lambda batch: batch.tokens, rate)
-        done.step += 1
-        done.tokens += int(report.weight)
+        with telemetry.step(done.step + 1):
+            report = trainer.step(batches, loss_sum, lambda batch: batch.tokens, rate)
         done.seconds += time.perf_counter() - start
         done.position = loader.position()
+        if report.skipped:  # its rows are used up; schedule, counters and curves stay
+            done.skipped += 1
+            continue
+        done.step += 1
+        done.tokens += int(report.weight)
         values = {"train/loss": report.loss, "train/grad_norm": report.grad_norm, "train/lr": rate}
         if done.step in evaluate_at:
-            values["valid/loss"] = validation_loss(model, valid, config, choice.bf16, ranks)
+            with telemetry.part(VALIDATION):
+                values["valid/loss"] = validation_loss(model, valid, config, choice.precision, ranks)
         values["train/tokens_per_s"] = done.tokens_per_s
+        values |= telemetry.after_step(done.step, report, flops)
         done.points.append((done.step, values))
+        if config.keep_best and done.step in evaluate_at and ranks.agreed(done.best_step == done.step):
+            weights = part(ranks.tensors(trainer.optimizer), "model")
+            best = {f"best/{name}": tensor.detach().clone() for name, tensor in weights.items()}
         if curves is not None:
-            curves.log(done.step, values)
+            with telemetry.part(TELEMETRY):
+                curves.log(done.step, values)
         if progress is not None:
             progress.advance(int(report.weight), f"loss {report.loss:.3f}")
-        if ranks.agreed(time.monotonic() - last_save >= config.save_every_s or done.step == config.steps):
-            tensors = ranks.tensors(trainer.optimizer)
-            if ranks.first:
-                save_state(state, tensors, asdict(done))
-            last_save = time.monotonic()
+        ended = done.step == config.steps
+        if config.patience and done.step in evaluate_at:
+            ended = ranks.agreed(done.ended(config))
+        if ranks.agreed(spacing.due() or ended):
+            with spacing.saving():
+                done.numerics = numerics.state()
+                tensors = ranks.tensors(trainer.optimizer) | best
+                if ranks.first:
+                    save_state(state, tensors, asdict(done))
+            if not ended and ranks.moved():
+                break
+    telemetry.clock.tick()
+    model.set_theta(1.0)
     model.eval()
     return done
+
+
+def set_training(model: Transformer, config: PretrainConfig) -> None:
+    """What a model does in training alone, beside dropout. Raises DaymillError where it cannot.
+
+    After precision is settled: backward passes that skip compute a feed-forward network's products themselves.
+    """
+    model.smoothing = config.smoothing
+    model.set_skip(None if config.skip == "none" else Skip(config.skip, config.skip_share))
+    first = round(config.steps / max(1, config.evaluations))  # step of the first validation
+    chosen = config.patience or config.keep_best
+    if chosen and model.rising and theta_at(max(0, first - 1), config.steps, config.theta_ramp) < 1:
+        raise DaymillError(
+            f"theta rises over {config.theta_ramp:.0%} of the steps, and the first of {config.evaluations} validations "
+            "may already decide which weights stay: they would be of another theta. Lower dsrelu.ramp, or ask for "
+            "fewer validations, or for neither patience nor the best weights"
+        )
 
 
 def rate_of(step: int, config: PretrainConfig) -> float:
@@ -241,43 +361,61 @@ def rate_of(step: int, config: PretrainConfig) -> float:
 
 
 def probe(model: Transformer, batch: TokenBatch, config: PretrainConfig) -> Choice:
-    """Precision and attention kernel for batches like this one."""
+    """Precision and attention kernel for batches like this one; those of the run that is replayed, if one is."""
+    if config.replay:
+        return read_record(Path(config.replay), model)[0]
 
-    def run(bf16: bool, attention: Kernel) -> None:
+    def run(precision: Precision, attention: Kernel) -> None:
         model.set_attention(attention)
-        token_loss_sum(model, batch, bf16).backward()
+        token_loss_sum(model, batch, precision).backward()
         model.zero_grad(set_to_none=True)
 
-    return choose(run, model.config.width, config.bf16, config.attention)
+    return settle(
+        model,
+        run,
+        model.config.width,
+        config.rows * config.length,
+        config.precision,
+        config.attention,
+        emulate=config.emulate,
+        scaling=config.fp8_scaling,
+    )
 
 
-def token_loss_sum(model: Transformer, batch: TokenBatch, bf16: bool) -> Tensor:
+def token_loss_sum(model: Transformer, batch: TokenBatch, precision: Precision = "fp32") -> Tensor:
     """Summed next-token loss of a batch of packed rows; documents do not see each other."""
-    with autocast(bf16):
+    with autocast(precision, batch.ids.device):
         summed: Tensor = model(batch.ids, batch.targets, batch.docs)
         return summed
 
 
+def flops_of(model: Transformer, batches: list[TokenBatch]) -> int:
+    """What training on packed rows takes, padding not counted."""
+    real = sum(int((batch.docs >= 0).sum()) for batch in batches)
+    return pretraining_flops(model.config, batches[0].ids.shape[1], real, sum(batch.tokens for batch in batches))
+
+
 def validation_loss(
-    model: Transformer, shard: TokenShard, config: PretrainConfig, bf16: bool, ranks: Ranks | None = None
+    model: Transformer, shard: TokenShard, config: PretrainConfig, precision: Precision, ranks: Ranks | None = None
 ) -> float:
     """Mean next-token loss: sum over sum, whatever the batches (torchtitan#4167). 0 for an empty shard."""
     ranks = ranks or OneProcess(model)
     packed = pack_documents(shard, config.length, seed=config.seed)
     rows = len(packed) if not config.valid_tokens else min(len(packed), -(-config.valid_tokens // config.length))
-    batches = [batch_of(packed, start, min(rows, start + config.rows)) for start in range(0, rows, config.rows)]
+    starts, device = range(0, rows, config.rows), device_of(model)
+    batches = [batch_of(packed, start, min(rows, start + config.rows), device) for start in starts]
     was_training = model.training
     model.eval()
     total, tokens = 0.0, sum(batch.tokens for batch in batches)
     with torch.no_grad():
         for start in range(0, len(batches), config.accumulate):
-            total += ranks.loss_sum(batches[start : start + config.accumulate], bf16)
+            total += ranks.loss_sum(batches[start : start + config.accumulate], precision)
     model.train(was_training)
     return total / tokens if tokens else 0.0
 
 
-def check_finite(model: Transformer) -> None:
-    """Raises DaymillError when a weight is not finite."""
+def check_finite(model: Transformer, knob: str = "pretrain.lr") -> None:
+    """Raises DaymillError, which says to lower `knob`, when a weight is not finite."""
     for name, parameter in model.named_parameters():
         if not torch.isfinite(parameter).all():
-            raise DaymillError(f"{name} has non-finite weights after pretraining; lower pretrain.lr")
+            raise DaymillError(f"{name} has non-finite weights after training; lower {knob}")

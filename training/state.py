@@ -17,7 +17,10 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from data.errors import DaymillError
+from training.device import device_of
 from training.optim import load_optimizer_tensors, optimizer_tensors
+
+RNG_OF_GPU = "rng_gpu"
 
 
 def save_state(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
@@ -42,9 +45,12 @@ def load_state(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
 
 
 def training_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Parameters, buffers, moments and the RNG that dropout draws from, by name."""
+    """Parameters, buffers, moments and the RNG that dropout draws from (on a GPU its own), by name."""
     tensors = {f"model/{name}": tensor for name, tensor in model.state_dict().items()}
     tensors |= {f"optimizer/{name}": tensor for name, tensor in optimizer_tensors(optimizer, model).items()}
+    device = device_of(model)
+    if device.type == "cuda":
+        tensors[RNG_OF_GPU] = torch.cuda.get_rng_state(device)
     return tensors | {"rng": torch.get_rng_state()}
 
 
@@ -56,6 +62,9 @@ def restore_training(model: nn.Module, optimizer: torch.optim.Optimizer, tensors
         raise DaymillError(f"the saved state does not fit this model; delete it to start over ({error})") from error
     load_optimizer_tensors(optimizer, model, part(tensors, "optimizer"))
     torch.set_rng_state(tensors["rng"])
+    device = device_of(model)
+    if device.type == "cuda" and RNG_OF_GPU in tensors:  # a run may have begun on a CPU
+        torch.cuda.set_rng_state(tensors[RNG_OF_GPU], device)
 
 
 def part(tensors: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
@@ -32,6 +33,10 @@ class World(Protocol):
 
     def settle(self, updated: bool) -> None:
         """The step was taken, or skipped: then what reductions remember from step to step stays as it was before."""
+        ...
+
+    def rescale(self, factor: float) -> None:
+        """The loss scale changed: what reductions remember of scaled gradients is multiplied alike."""
         ...
 
 
@@ -71,3 +76,12 @@ class Alone:
 
     def settle(self, updated: bool) -> None:
         pass
+
+    def rescale(self, factor: float) -> None:
+        pass
+
+
+def seed_of(*facts: int) -> int:
+    """A seed that follows from what a rank knows (run, step, rank): nothing of what it draws needs to be saved."""
+    told = " ".join(map(str, facts))
+    return int.from_bytes(hashlib.blake2b(told.encode(), digest_size=8).digest()) >> 1

@@ -35,10 +35,18 @@ pretrain:
   weight_decay: 0.1
   clip: 1.0
   dropout: 0.1
-  bf16: auto
+  precision: auto
+  emulate: false
+  fp8_scaling: tensor
+  replay: null
   attention: auto
   save_every_s: 0.2
-  parallel: {data: 1, tensor: 1, pipeline: 1, schedule: auto, shard: false, compress: 0.0, restarts: 0}
+  save_share: 0
+  compile: off
+  telemetry: {every: 20, wandb: off}
+  parallel:
+    {data: 1, tensor: 1, pipeline: 1, schedule: auto, shard: false, restarts: 0, rebalance: 0,
+     compress: {method: off, saved: 0.8, dense: 0.1}}
   seed: 0
 """
 PIPELINE = """
@@ -47,7 +55,7 @@ stages:
     cmd: exec python -m tasks.pretrain
     deps: [artifacts/tokenize]
     params: [pretrain]
-    outs: [artifacts/pretrain/checkpoint, artifacts/pretrain/curves]
+    outs: [artifacts/pretrain/checkpoint, artifacts/pretrain/curves, artifacts/pretrain/training.html]
 """
 
 

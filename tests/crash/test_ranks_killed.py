@@ -33,7 +33,8 @@ CONFIG = PretrainConfig(
     evaluations=1,
     valid_tokens=0,
     save_every_s=0.2,
-    bf16=False,
+    save_share=0.0,
+    precision="fp32",
     attention="plain",
 )
 SHAPE = ModelConfig(60, 64, (LayerShape(4, 96),) * 2, head_dim=16, max_len=32)

@@ -67,7 +67,7 @@ def rows() -> dict[str, Rows]:
 def start(rows: dict[str, Rows]) -> Classifier:
     torch.manual_seed(0)
     model = Classifier(Transformer(CONFIG), 2)
-    config = ClassifyConfig(steps=100, rows=64, lr=2e-3, bf16=False, attention="plain", smoothing=0.0)
+    config = ClassifyConfig(steps=100, rows=64, lr=2e-3, precision="fp32", attention="plain", smoothing=0.0)
     train_classifier(model, rows["train"], config)
     return model
 
@@ -75,7 +75,7 @@ def start(rows: dict[str, Rows]) -> Classifier:
 @pytest.fixture(scope="module")
 def teacher(start: Classifier, rows: dict[str, Rows]) -> Teacher:
     parts = {"train": rows["train"], "watch": draw(rows["valid"], 100, seed=0), "test": rows["test"]}
-    return Teacher.ask(start, parts, bf16=False)
+    return Teacher.ask(start, parts, precision="fp32")
 
 
 STRETCH = Recovery(steps=12, lr=1e-3, rows=64)

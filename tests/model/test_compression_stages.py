@@ -48,7 +48,7 @@ prune:
   score_rows: 64
   watch_rows: 64
   controls: true
-  bf16: "off"
+  precision: fp32
   seed: 0
 quantize:
   moving: 4
@@ -61,7 +61,7 @@ quantize:
   percentile: 99.99
   calibration_rows: 64
   bits: auto
-  bf16: "off"
+  precision: fp32
   seed: 0
 """
 PIPELINE = """
@@ -112,7 +112,9 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     model = Classifier(Transformer(ModelConfig.from_depth(2, 320, max_len=24, dropout=0.1)), 2)
-    train_classifier(model, rows["train"], ClassifyConfig(steps=60, rows=32, lr=2e-3, bf16=False, attention="plain"))
+    train_classifier(
+        model, rows["train"], ClassifyConfig(steps=60, rows=32, lr=2e-3, precision="fp32", attention="plain")
+    )
     card = Card(model.backbone.config, "classify", ["ham", "spam"], "spam", 0.5, PREPROCESS)
     save_checkpoint(root / "artifacts/finetune/checkpoint", model, card, tokenizer_json)
     chosen = decide(predict_logits(model, rows["test"].tokens), card.labels, "spam", 0.5)

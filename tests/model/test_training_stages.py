@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from pydantic import ValidationError
 
 from data.errors import DaymillError
 from data.shards import RECORD_SCHEMA, ShardWriter
@@ -24,6 +26,7 @@ from tasks.tokenize import Tokenize
 from tasks.tokenize import main as tokenize
 from training.checkpoint import load_checkpoint
 from training.decision import decide
+from training.model import Transformer
 from training.predict import predict_logits
 from training.rows import load_rows
 
@@ -32,17 +35,22 @@ pytestmark = pytest.mark.slow
 TOKENIZE = {"vocab_size": 300, "max_chars": 200, "tail": 0.5, "max_token_length": 16, "corpus": "corpus"}
 PRETRAIN: dict[str, Any] = {
     "depth": 1, "tokens": 4000, "length": 32, "max_len": 32, "rows": 4, "accumulate": 1, "lr": 2e-3, "warmup": 0.1,
-    "floor": 0.05, "weight_decay": 0.1, "clip": 1.0, "dropout": 0.0, "bf16": "off", "attention": "plain",
-    "save_every_s": 1, "seed": 0,
+    "floor": 0.05, "weight_decay": 0.1, "clip": 1.0, "dropout": 0.0, "precision": "fp32", "attention": "plain",
+    "emulate": False, "fp8_scaling": "tensor", "replay": None,
+    "save_every_s": 1, "save_share": 0.02, "compile": "off", "telemetry": {"every": 5, "wandb": "off"}, "seed": 0,
+    "smoothing": 0.0, "activation": "swiglu", "kv_heads": None,
+    "dsrelu": {"theta": 0.3, "learned": False, "ramp": 0.3, "skip": "none", "skip_share": 0.6},
     "parallel": {
-        "data": 1, "tensor": 1, "pipeline": 1, "schedule": "auto", "shard": False, "compress": 0.0, "restarts": 0,
+        "data": 1, "tensor": 1, "pipeline": 1, "schedule": "auto", "shard": False, "rebalance": 1.25, "restarts": 0,
+        "compress": {"method": "off", "saved": 0.8, "dense": 0.2},
     },
 }  # fmt: skip
 FINETUNE: dict[str, Any] = {
     "from": "pretrain", "positive": None, "max_len": 24, "max_chars": 200, "tail": 0.5, "attention": "full",
     "epochs": 6, "rows": 16, "max_tokens": 512, "batches": "buckets", "lr": 3e-3, "warmup": 0.1, "floor": 0.05,
     "weight_decay": 0.05, "clip": 1.0, "dropout": 0.0, "smoothing": 0.05, "balance": True, "average": 0.9,
-    "evaluations": 1, "patience": 3, "bf16": "off", "seed": 0,
+    "evaluations": 1, "patience": 3, "precision": "fp32", "emulate": False, "save_share": 0.02,
+    "telemetry": {"every": 5, "wandb": "off"}, "seed": 0,
 }  # fmt: skip
 PARTS = {"train": 240, "valid": 60, "test": 90}
 BAIT = {"ham": "agenda notes", "spam": "winner prize", "scam": "inherit gold"}
@@ -117,6 +125,11 @@ def test_from_records_to_a_judged_classifier(tmp_path: Path, monkeypatch: pytest
     assert len(tokens) == PARTS["train"], "rows without a label are learned from too"
     assert list((out / "pretrain/curves/tensorboard").glob("events*"))
     assert (out / "finetune/curves/dvclive/plots/metrics/valid_loss.tsv").exists()
+    for stage in ("pretrain", "finetune"):
+        assert list((out / stage / "curves/dvclive/plots/metrics/layers/ffn_dead").glob("*.tsv"))
+        html = (out / stage / "training.html").read_text()
+        assert "Where the time went" in html and "Layers at the last look" in html
+    assert sum(report["time"].values()) == pytest.approx(1, abs=1e-3)
 
 
 def test_weights_of_the_train_records_are_used_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,6 +160,44 @@ def test_what_a_user_got_wrong_is_named(tmp_path: Path, monkeypatch: pytest.Monk
     ):
         with pytest.raises(DaymillError, match=message):
             finetune(Finetune(**FINETUNE | changes), context("finetune", "artifacts/finetune"))
+
+
+def test_thresholds_shared_keys_and_smoothing_from_params_to_a_classifier(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_all(tmp_path, monkeypatch, ["ham", "spam"], epochs=0.1)
+    sparse = {"theta": 0.3, "learned": True, "ramp": 0.3, "skip": "tokens", "skip_share": 0.6}
+    more = {"activation": "dsrelu", "kv_heads": 1, "smoothing": 0.1, "dsrelu": sparse}
+    result = pretrain(Pretrain(**PRETRAIN | more), context("sparse", "artifacts/pretrain"))
+    (layer,) = result.metrics["backward_by_layer"]
+    assert layer["zeros"] >= 0.6 and layer["seconds"] > 0
+    assert layer["flops"] == 8 * (4 * math.ceil(0.4 * 32)) * 64 * 256, "of 4 rows of 32 tokens"
+    model, card = load_checkpoint(Path("artifacts/pretrain/checkpoint"))
+    assert card.model.layers[0].kv_heads == 1 and card.model.learned_theta
+    assert isinstance(model, Transformer) and model.blocks[0].mlp.threshold != pytest.approx(0.3)
+    finetune(Finetune(**FINETUNE | {"epochs": 0.2}), context("again", "artifacts/finetune"))
+    tuned, _ = load_checkpoint(Path("artifacts/finetune/checkpoint"))
+    assert tuned.backbone.config.activation == "dsrelu"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"kv_heads": 3}, "expected a divisor of the 2 heads"),
+        (
+            {
+                "activation": "dsrelu",
+                "dsrelu": PRETRAIN["dsrelu"] | {"skip": "neurons"},
+                "parallel": PRETRAIN["parallel"] | {"tensor": 2},
+            },
+            "dsrelu.skip: neurons is not for tensor-parallel ranks",
+        ),
+        ({"dsrelu": PRETRAIN["dsrelu"] | {"theta": 0.0}}, "greater than 0"),
+    ],
+)
+def test_knobs_that_do_not_go_together_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        Pretrain(**PRETRAIN | changes)
 
 
 def test_no_tokens_means_finetuning_from_scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,3 +254,27 @@ def test_pretraining_over_ranks_is_that_of_one_process(
     for name, tensor in whole.state_dict().items():
         assert torch.allclose(tensor, spread.state_dict()[name], atol=1e-4), name
     assert "zero-bubble" in capsys.readouterr().out, "the planner's table is shown"
+
+
+def test_compressed_ranks_tell_what_they_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_all(tmp_path, monkeypatch, ["ham", "spam"], epochs=0.1)
+    compress = PRETRAIN["parallel"]["compress"] | {"method": "top-k"}
+    ranks = PRETRAIN["parallel"] | {"data": 2, "compress": compress}
+    told = pretrain(Pretrain(**PRETRAIN | {"parallel": ranks}), context("ranks", "artifacts/pretrain")).metrics
+    model, _ = load_checkpoint(Path("artifacts/pretrain/checkpoint"))
+    one_step = 4 * sum(p.numel() for p in model.parameters()) / 1e6  # MB; a ring of two sends that much
+    dense_steps = round(0.2 * told["steps"])
+    line = next(line for line in capsys.readouterr().out.splitlines() if "MB sent" in line)
+    sent, received = [float(word.replace(",", "")) for word in line.split() if word[0].isdigit()][:2]
+    assert sent == received
+    assert dense_steps * one_step < sent <= (dense_steps + 0.2 * (told["steps"] - dense_steps)) * one_step + 0.1
+
+
+@pytest.mark.parametrize("more", [{"data": 1}, {"tensor": 2}, {"pipeline": 2}, {"shard": True}])
+def test_compression_is_for_whole_replicas(more: dict[str, Any]) -> None:
+    compress = PRETRAIN["parallel"]["compress"] | {"method": "auto"}
+    Pretrain(**PRETRAIN | {"parallel": PRETRAIN["parallel"] | {"data": 2, "compress": compress}})
+    with pytest.raises(ValueError, match=r"compress\.method is auto, which is for data ranks alone"):
+        Pretrain(**PRETRAIN | {"parallel": PRETRAIN["parallel"] | {"data": 2, "compress": compress} | more})

@@ -19,6 +19,8 @@ import torch.distributed as dist
 
 from data.errors import DaymillError
 from data.parent import end_with_parent
+from training.clock import waiting
+from training.device import backend, here
 from training.parallel.torchrun import LOOPBACK
 
 RESTARTS = 3
@@ -39,7 +41,8 @@ def launch(
     paths = os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = os.environ | {"OMP_NUM_THREADS": threads, "PYTHONUNBUFFERED": "1", "PYTHONPATH": paths}
     if sys.platform == "linux":
-        environment["GLOO_SOCKET_IFNAME"] = "lo"  # ranks of this machine talk over loopback
+        # ranks of this machine talk over loopback
+        environment |= {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
     last: list[str] = []
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", env=environment
@@ -57,21 +60,24 @@ def launch(
 
 
 @contextmanager
-def joined() -> Iterator[None]:
-    """Be one of torchrun's ranks, on gloo, for the time of the block."""
+def joined(turn: int = 0) -> Iterator[torch.device]:
+    """Be one of torchrun's ranks for the time of the block, which may be the process's `turn`-th one, on the device
+    that is given."""
     end_with_parent()
-    turn, rank, ranks = (os.environ[name] for name in ("TORCHELASTIC_RESTART_COUNT", "RANK", "WORLD_SIZE"))
+    started, rank, ranks = (os.environ[name] for name in ("TORCHELASTIC_RESTART_COUNT", "RANK", "WORLD_SIZE"))
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    device = here()
+    waiting.on_gpu = device.type == "cuda"
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     store = dist.TCPStore(host, port, int(ranks), is_master=False, timeout=PATIENCE)
     dist.init_process_group(
-        "gloo",
-        store=dist.PrefixStore(f"try{turn}", store),
+        backend(device),
+        store=dist.PrefixStore(f"try{started}-{turn}", store),
         rank=int(rank),
         world_size=int(ranks),
         timeout=PATIENCE,
     )
     try:
-        yield
+        yield device
     finally:
         dist.destroy_process_group()

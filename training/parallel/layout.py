@@ -19,12 +19,16 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
 
 from data.errors import DaymillError
+from training.clock import waiting
+from training.device import device_of
 from training.loader import TokenBatch, share
 from training.model import Transformer
 from training.parallel.orders import Schedule
 from training.parallel.pipeline import TIED, Pipeline
-from training.parallel.reducer import BUCKET_BYTES, AllReduce, Exchange, Reducer
+from training.parallel.reducer import AllReduce, Exchange, Reducer
 from training.parallel.tensor import Piece, split_tensors
+from training.parallel.wire import GroupWire, Wire
+from training.precision import Precision
 from training.world import accumulate_here
 
 
@@ -38,6 +42,7 @@ class Layout:
     schedule: Schedule = "1f1b"
     sizes: tuple[int, ...] = ()  # blocks of each pipeline stage
     shard: bool = False  # FSDP2: data ranks share parameters, gradients and moments instead of holding replicas
+    costs: tuple[float, ...] = ()  # seconds of a micro-batch in each block, as measured; what a new split starts from
 
     @property
     def ranks(self) -> int:
@@ -67,24 +72,32 @@ class Mesh:
 
     def __init__(
         self,
-        model: Transformer,
+        model: nn.Module,
         layout: Layout,
         tokens: int,
-        exchange: Callable[[dist.ProcessGroup], Exchange] = AllReduce,
-        bucket_bytes: int = BUCKET_BYTES,
+        exchange: Callable[[Wire], Exchange] = AllReduce,
+        bucket_bytes: int | None = None,
     ) -> None:
-        """`tokens` are the tokens of a row. Raises DaymillError where the model does not fit the layout."""
+        """`tokens` are the tokens of a row, for layouts with a pipeline. A model that is no Transformer can only be
+        replicated. Raises DaymillError where the model does not fit the layout."""
         layout.check(dist.get_world_size())
+        if not isinstance(model, Transformer) and (layout.shard or layout.tensor * layout.pipeline > 1):
+            raise DaymillError(
+                "only pretraining splits a model; other training has data ranks alone, with shard: false"
+            )
         shape = (layout.pipeline, layout.data, layout.tensor)
-        mesh = init_device_mesh("cpu", shape, mesh_dim_names=("pipeline", "data", "tensor"))
+        self.device = device_of(model)
+        mesh = init_device_mesh(self.device.type, shape, mesh_dim_names=("pipeline", "data", "tensor"))
         self.layout, self.model = layout, model
         self.pipes, self.replicas, self.tensors = (mesh.get_group(name) for name in ("pipeline", "data", "tensor"))
         self.rank, self.ranks = dist.get_rank(self.replicas), layout.data
         self.tensor_rank = dist.get_rank(self.tensors)
         self.dtype = next(model.parameters()).dtype
-        self.pieces: dict[str, Piece] = split_tensors(model, self.tensors) if layout.tensor > 1 else {}
+        self.pieces: dict[str, Piece] = {}
+        if layout.tensor > 1 and isinstance(model, Transformer):
+            self.pieces = split_tensors(model, self.tensors)
         self.pipeline: Pipeline | None = None
-        if layout.pipeline > 1:
+        if layout.pipeline > 1 and isinstance(model, Transformer):
             self.pipeline = Pipeline(model, layout.sizes, layout.schedule, self.pipes, tokens // layout.tensor)
         self.named = list(model.named_parameters())
         self.sharded = layout.shard and layout.data > 1
@@ -95,7 +108,7 @@ class Mesh:
             self.named = list(model.named_parameters())
         self.reducer = None
         if layout.data > 1 and not self.sharded:
-            self.reducer = Reducer(self.named, exchange(self.replicas), bucket_bytes)
+            self.reducer = Reducer(self.named, exchange(GroupWire(self.replicas)), bucket_bytes)
         if exchange is not AllReduce and (self.reducer is None or layout.tensor * layout.pipeline > 1):
             raise DaymillError("compressed gradients are for layouts of data ranks alone, with shard: false")
         self.ends = self.end_ranks()
@@ -113,12 +126,15 @@ class Mesh:
                 mine = group
         return mine
 
+    @waiting
     def sums(self, values: Sequence[float]) -> list[float]:
         summed = torch.tensor(values, dtype=torch.float64)
         dist.all_reduce(summed, group=self.replicas)
         return [float(value) for value in summed]
 
     def accumulate(self, micro_batches: Sequence[Any], loss_sum: Callable[[Any], Tensor], total: float) -> float:
+        if self.reducer is not None:
+            self.reducer.begin_step()
         if self.pipeline is None:
             if isinstance(self.model, FSDPModule):
                 self.model.set_requires_gradient_sync(len(micro_batches) < 2)
@@ -126,7 +142,8 @@ class Mesh:
         if total <= 0:
             return 0.0
         told = torch.tensor(self.pipeline.run(micro_batches, total), dtype=torch.float64)
-        dist.all_reduce(told, group=self.pipes)  # only the last stage has a loss
+        with waiting:
+            dist.all_reduce(told, group=self.pipes)  # only the last stage has a loss
         return float(told)
 
     def evaluate(self, micro_batches: Sequence[TokenBatch], loss_sum: Callable[[TokenBatch], Tensor]) -> float:
@@ -141,6 +158,7 @@ class Mesh:
             mine = float(told)
         return self.sums([mine])[0]
 
+    @waiting
     def agreed(self, flag: bool) -> bool:
         """What the first rank says: clocks differ, and all must act alike."""
         told = torch.tensor(int(flag))
@@ -153,6 +171,7 @@ class Mesh:
         if isinstance(self.model, FSDPModule):
             self.model.set_requires_gradient_sync(True)
 
+    @waiting
     def reduce_gradients(self) -> None:
         if self.reducer is not None:
             self.reducer.finish()
@@ -163,16 +182,17 @@ class Mesh:
 
     def clip(self, parameters: Iterable[Tensor], limit: float) -> float:  # noqa: ARG002 (it knows its own)
         """The norm counts a split parameter in parts, a whole one once, the tied embedding once."""
-        squares = torch.zeros((), dtype=torch.float64)
+        squares = torch.zeros((), dtype=torch.float64, device=self.device)
         for name, p in self.named:
             tied_again = name == TIED and self.pipeline is not None and not self.pipeline.has_first
             if p.grad is not None and (name in self.pieces or self.tensor_rank == 0) and not tied_again:
                 squares += torch.linalg.vector_norm(local(p.grad), dtype=torch.float64) ** 2
         shards = self.layout.data if self.sharded else 1
         sizes = (self.layout.tensor, self.layout.pipeline, shards)
-        for group, ranks in zip((self.tensors, self.pipes, self.replicas), sizes, strict=True):
-            if ranks > 1:
-                dist.all_reduce(squares, group=group)
+        with waiting:
+            for group, ranks in zip((self.tensors, self.pipes, self.replicas), sizes, strict=True):
+                if ranks > 1:
+                    dist.all_reduce(squares, group=group)
         norm = sqrt(float(squares)) if torch.isfinite(squares) else float(squares)
         scale = min(1.0, limit / (norm + 1e-6))
         if scale < 1.0:
@@ -183,7 +203,18 @@ class Mesh:
 
     def settle(self, updated: bool) -> None:
         if self.reducer is not None:
-            self.reducer.exchange.settle(updated)
+            self.reducer.settle(updated)
+
+    def rescale(self, factor: float) -> None:
+        if self.reducer is not None:
+            self.reducer.exchange.rescale(factor)
+
+    def compute_in(self, precision: Precision) -> None:
+        """Without a pipeline the loss function's own autocast is enough; stages call no loss function."""
+        if self.pipeline is not None:
+            self.pipeline.precision = precision
+            for stage in self.pipeline.stages.values():
+                stage.precision = precision
 
 
 def shard_parameters(model: nn.Module, mesh: DeviceMesh) -> None:

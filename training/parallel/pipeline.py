@@ -18,9 +18,12 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed import pipelining
 
+from training.clock import waiting
+from training.device import device_of
 from training.loader import TokenBatch
 from training.model import Transformer
 from training.parallel.orders import Schedule, check, stages_of_rank
+from training.precision import AMBIENT, Precision, autocast
 
 CLASSES: dict[Schedule, Any] = {
     "gpipe": pipelining.ScheduleGPipe,
@@ -43,9 +46,12 @@ class Stage(nn.Module):
     def __init__(self, model: Transformer, blocks: range, first: bool, last: bool) -> None:
         super().__init__()
         self.first, self.last = first, last
+        self.precision: Precision = "fp32"
         self.blocks = nn.ModuleDict({str(number): model.blocks[number] for number in blocks})
-        if first or last:
+        if first or (last and model.output is None):
             self.embed = model.embed
+        if last and model.output is not None:
+            self.output = model.output
         if first and model.position is not None:
             self.position = model.position
         if last:
@@ -55,8 +61,12 @@ class Stage(nn.Module):
 
     def forward(self, x: Tensor, docs: Tensor) -> Tensor:
         """Token ids [B, T] (first stage) or hidden states [B, S, D] to hidden states; `docs` [B, T] of packed rows."""
+        with autocast(self.precision, docs.device):
+            return self.computed(x, docs)
+
+    def computed(self, x: Tensor, docs: Tensor) -> Tensor:
         whole = self.whole
-        positions = torch.arange(docs.shape[1])[None]
+        positions = torch.arange(docs.shape[1], device=docs.device)[None]
         if self.first:
             x = whole.embedded(x, positions)
         surroundings = whole.surroundings(docs, None, docs, positions, x.dtype)
@@ -120,9 +130,15 @@ class Pipeline:
             for index in stages_of_rank(schedule, self.ranks, self.a_rank, self.rank)
         }
         self.running: tuple[tuple[int, int], Any] | None = None
-        self.dtype = next(model.parameters()).dtype
-        self.busy = Busy()
+        self.dtype, self.device = next(model.parameters()).dtype, device_of(model)
+        self.precision: Precision = "fp32"
+        self.busy = {index: Busy() for index in self.stages}
         self.leave_the_rest()
+
+    @property
+    def computed(self) -> float:
+        """Seconds that this rank's stages were busy."""
+        return sum(busy.seconds for busy in self.busy.values())
 
     @property
     def has_first(self) -> bool:
@@ -134,9 +150,9 @@ class Pipeline:
 
     @property
     def tied_apart(self) -> bool:
-        """Whether the two ends' embeddings are on different ranks."""
+        """Whether the two ends have one embedding and are on different ranks."""
         first, last = (self.rank_of(index) for index in (0, self.count - 1))
-        return first != last
+        return self.model.config.tied and first != last
 
     def rank_of(self, stage: int) -> int:
         return next(
@@ -151,10 +167,10 @@ class Pipeline:
                 self.model.blocks[number] = nn.Identity()
         if not self.has_first and self.model.position is not None:
             self.model.position = None
-        if not self.has_first and not self.has_last:
+        if not self.has_first and not (self.has_last and self.model.config.tied):
             self.model.embed = None  # type: ignore[assignment]
         if not self.has_last:
-            self.model.norm = nn.Identity()
+            self.model.norm, self.model.output = nn.Identity(), None
 
     def run(self, micro_batches: Sequence[TokenBatch], total: float, learn: bool = True) -> float:
         """Forward and (to `learn`) backward passes of all micro-batches; the summed loss on the last stage, else 0.
@@ -176,7 +192,9 @@ class Pipeline:
         given = (ids,) if self.has_first else ()
         more = {"target": targets, "losses": losses} if self.has_last else {}
         act = schedule.step if learn else schedule.eval
+        begun, computed = time.perf_counter(), self.computed
         act(*given, docs=docs, return_outputs=False, **more)
+        waiting.add(time.perf_counter() - begun - (self.computed - computed))
         return float(torch.stack(losses).double().sum()) * total if losses else 0.0
 
     def prepared(self, micro_batches: int, rows: int, tokens: int, total: float) -> Any:
@@ -186,14 +204,13 @@ class Pipeline:
             check(self.schedule, self.ranks, micro_batches, self.a_rank)
             width = self.model.config.width
             # what requires no gradient is sent none
-            between = torch.empty(rows, self.tokens_of_rank, width, dtype=self.dtype, requires_grad=True)
+            dtype, size = AMBIENT[self.precision] or self.dtype, (rows, self.tokens_of_rank, width)
+            between = torch.empty(size, dtype=dtype, device=self.device, requires_grad=True)
             stages = []
             for index, stage in self.stages.items():
-                source = torch.empty(rows, tokens, dtype=torch.long) if stage.first else between
-                made = TimedStage(
-                    stage, index, self.count, torch.device("cpu"), (source,), (between,), group=self.group
-                )
-                made.busy = self.busy
+                source = torch.empty(rows, tokens, dtype=torch.long, device=self.device) if stage.first else between
+                made = TimedStage(stage, index, self.count, self.device, (source,), (between,), group=self.group)
+                made.busy = self.busy[index]
                 stages.append(made)
             kind = CLASSES[self.schedule]
             several = self.schedule not in ("gpipe", "1f1b")
@@ -202,7 +219,7 @@ class Pipeline:
         return self.running[1]
 
     def loss(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        with self.busy.counted():
+        with self.busy[self.count - 1].counted():
             return self.model.project(hidden, targets) / self.total
 
 

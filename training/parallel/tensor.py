@@ -20,9 +20,12 @@ from torch import Tensor, nn
 
 from data.batching import IGNORE
 from data.errors import DaymillError
+from training.clock import waiting
 from training.config import ModelConfig
 from training.losses import CHUNK, real_places
+from training.mixed import product
 from training.model import Attention, FeedForward, Transformer, compute_dtype, rotate
+from training.sparse import Skip
 
 
 @dataclass(frozen=True)
@@ -43,23 +46,28 @@ def part_of(count: int, rank: int, ranks: int) -> tuple[int, int]:
 def pieces_of(config: ModelConfig, rank: int, ranks: int) -> dict[str, Piece]:
     """The split parameters of a Transformer by name; all others are whole on every rank.
 
-    Raises DaymillError where a layer has fewer heads or channels than there are ranks.
+    A rank has whole groups: key-value heads and the query heads that share them. Raises DaymillError where a layer has
+    fewer groups or channels than there are ranks.
     """
-    found = {"embed.weight": Piece(0, *part_of(config.vocab_size, rank, ranks), config.vocab_size)}
+    words = (*part_of(config.vocab_size, rank, ranks), config.vocab_size)
+    found = {"embed.weight": Piece(0, *words)}
+    if not config.tied:
+        found["output.weight"] = Piece(0, *words)
     for number, shape in enumerate(config.layers):
-        if min(shape.heads, shape.ffn) < ranks:
+        if min(shape.keys, shape.ffn) < ranks:
+            shared = f" on {shape.keys} key-value heads" if shape.group > 1 else ""
             raise DaymillError(
-                f"block {number} has {shape.heads} heads and {shape.ffn} channels; "
-                f"{ranks} tensor-parallel ranks need at least {ranks} of both"
+                f"block {number} has {shape.heads} heads{shared} and {shape.ffn} channels; "
+                f"{ranks} tensor-parallel ranks need at least {ranks} of {'all' if shared else 'both'}"
             )
-        begin, end = (edge * config.head_dim for edge in part_of(shape.heads, rank, ranks))
-        heads = (begin, end, shape.heads * config.head_dim)
+        edges = (*part_of(shape.keys, rank, ranks), shape.keys)
+        heads, keys = (tuple(edge * size * config.head_dim for edge in edges) for size in (shape.group, 1))
         channels = (*part_of(shape.ffn, rank, ranks), shape.ffn)
         at = f"blocks.{number}."
-        for name in ("q", "k", "v"):
-            found[f"{at}attn.{name}.weight"] = Piece(0, *heads)
+        for name, rows in (("q", heads), ("k", keys), ("v", keys)):
+            found[f"{at}attn.{name}.weight"] = Piece(0, *rows)
             if config.bias:
-                found[f"{at}attn.{name}.bias"] = Piece(0, *heads)
+                found[f"{at}attn.{name}.bias"] = Piece(0, *rows)
         found[f"{at}attn.o.weight"] = Piece(1, *heads)
         for name in ("gate", "up") if config.activation == "swiglu" else ("up",):
             found[f"{at}mlp.{name}.weight"] = Piece(0, *channels)
@@ -103,7 +111,7 @@ class SplitAttention(Attention):
         q, k, v = (self.split_heads(project(x_BTD)) for project in (self.q, self.k, self.v))
         if rotary is not None:
             q, k = rotate(q, *rotary), rotate(k, *rotary)
-        partial = F.linear(self.join_heads(self.attend(q, k, v, bias)), self.o.weight)
+        partial = product(self.o, self.join_heads(self.attend(q, k, v, bias)))
         return with_bias(own_tokens(partial, self.tensor_group), self.o.bias)
 
 
@@ -113,7 +121,7 @@ class SplitFeedForward(FeedForward):
     tensor_group: dist.ProcessGroup
 
     def forward(self, x: Tensor) -> Tensor:
-        partial = F.linear(self.inner(all_tokens(x, self.tensor_group)), self.down.weight)
+        partial = product(self.down, self.inner(all_tokens(x, self.tensor_group)))
         return with_bias(own_tokens(partial, self.tensor_group), self.down.bias)
 
 
@@ -136,17 +144,26 @@ class SplitTransformer(Transformer):
             x = x + self.position(positions.expand(ids.shape[0], -1).chunk(ranks, 1)[rank])
         return self.drop(x.to(compute_dtype(x)))
 
+    def set_skip(self, skip: Skip | None) -> None:
+        if skip is not None:
+            raise DaymillError(
+                "skipping parts of backward passes is not for tensor-parallel ranks: each would choose among its own "
+                "channels; train with parallel.tensor: 1 or without skipping"
+            )
+
     def project(self, hidden: Tensor, targets_BT: Tensor) -> Tensor:
         """Summed cross-entropy of all tokens, the same on every rank of the group."""
         flat_hidden, flat_targets = real_places(all_tokens(hidden, self.tensor_group), targets_BT)
-        with torch.autocast("cpu", enabled=False):
+        with torch.autocast(hidden.device.type, enabled=False):
             return SplitCrossEntropy.apply(
                 flat_hidden,
-                self.embed.weight,
+                self.output_weight,
                 flat_targets - self.first_word,
                 flat_targets == IGNORE,
                 self.tensor_group,
                 torch.is_grad_enabled(),
+                self.smoothing if self.training else 0.0,
+                self.config.vocab_size,
             )
 
 
@@ -166,8 +183,11 @@ class SplitCrossEntropy(torch.autograd.Function):
         ignored_N: Tensor,
         group: dist.ProcessGroup,
         needs_grad: bool,
+        smoothing: float,
+        words: int,
     ) -> Tensor:
-        """`place` is a target's row in this rank's part, outside of 0 ... V - 1 where another rank has it."""
+        """`place` is a target's row in this rank's part, outside of 0 ... V - 1 where another rank has it; all ranks
+        have `words` rows together."""
         weight = weight_VD.to(hidden_ND.dtype)
         exact = torch.promote_types(torch.float32, hidden_ND.dtype)
         total = torch.zeros((), dtype=exact)
@@ -179,16 +199,23 @@ class SplitCrossEntropy(torch.autograd.Function):
             hit = place.where(mine, 0).unsqueeze(1)
             logits = (h @ weight.T).to(exact)
             largest = logits.max(1).values
-            dist.all_reduce(largest, dist.ReduceOp.MAX, group=group)
+            with waiting:
+                dist.all_reduce(largest, dist.ReduceOp.MAX, group=group)
             logits -= largest.unsqueeze(1)
-            told = torch.stack([torch.zeros_like(largest), logits.gather(1, hit).squeeze(1) * mine])
+            wanted = logits.gather(1, hit).squeeze(1) * mine
+            if smoothing:
+                wanted = (1 - smoothing) * wanted + smoothing / words * logits.sum(1)
+            told = torch.stack([torch.zeros_like(largest), wanted])
             p = logits.exp_()
             told[0] = p.sum(1)
-            dist.all_reduce(told, group=group)
+            with waiting:
+                dist.all_reduce(told, group=group)
             total += (told[0].log() - told[1]).masked_fill(ignored, 0).sum()
             if grad_hidden is not None and grad_weight is not None:
                 p /= told[0].unsqueeze(1)
-                p.scatter_add_(1, hit, -mine.to(p.dtype).unsqueeze(1))
+                p.scatter_add_(1, hit, (smoothing - 1) * mine.to(p.dtype).unsqueeze(1))
+                if smoothing:
+                    p -= smoothing / words
                 p.masked_fill_(ignored.unsqueeze(1), 0)
                 slope = p.to(h.dtype)
                 torch.mm(slope, weight, out=grad_hidden[start : start + CHUNK])  # partial: all_tokens sums it
@@ -197,17 +224,10 @@ class SplitCrossEntropy(torch.autograd.Function):
         return total
 
     @staticmethod
-    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor, Tensor, None, None, None, None]:
+    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
         grad_hidden, grad_weight = ctx.saved_tensors
         (scale,) = grad_outputs
-        return (
-            grad_hidden * scale.to(grad_hidden.dtype),
-            grad_weight * scale.to(grad_weight.dtype),
-            None,
-            None,
-            None,
-            None,
-        )
+        return grad_hidden * scale.to(grad_hidden.dtype), grad_weight * scale.to(grad_weight.dtype), *[None] * 6
 
 
 class AllTokens(torch.autograd.Function):
@@ -249,7 +269,8 @@ def gathered(x: Tensor, group: dist.ProcessGroup) -> Tensor:
     ranks = dist.get_world_size(group)
     mine = x.transpose(0, 1).contiguous()  # collectives go along the first axis
     whole = mine.new_empty(ranks * mine.shape[0], *mine.shape[1:])
-    dist.all_gather_single(whole, mine, group=group)
+    with waiting:
+        dist.all_gather_single(whole, mine, group=group)
     return whole.transpose(0, 1).contiguous()  # as what pipelines send must be
 
 
@@ -258,7 +279,8 @@ def summed_part(x: Tensor, group: dist.ProcessGroup) -> Tensor:
     ranks = dist.get_world_size(group)
     whole = x.transpose(0, 1).contiguous()
     part = whole.new_empty(whole.shape[0] // ranks, *whole.shape[1:])
-    dist.reduce_scatter_single(part, whole, group=group)
+    with waiting:
+        dist.reduce_scatter_single(part, whole, group=group)
     return part.transpose(0, 1).contiguous()
 
 

@@ -32,6 +32,7 @@ def whole_tensors(mesh: Mesh, optimizer: torch.optim.Optimizer) -> dict[str, Ten
     dist.all_reduce(stepped)
     mine = {key: value.full_tensor() if isinstance(value, DTensor) else value for key, value in mine.items()}
     found = {}
+    assert isinstance(mesh.model, Transformer)
     with torch.device("meta"):
         shapes = {name: p.shape for name, p in Transformer(mesh.model.config).named_parameters()}
     for name, shape in shapes.items():

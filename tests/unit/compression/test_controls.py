@@ -14,21 +14,23 @@ from training.config import LayerShape, ModelConfig
 from training.model import Classifier, Transformer
 
 CONFIG = ModelConfig(vocab_size=40, width=64, layers=(LayerShape(4, 192),) * 4, head_dim=16)
+GROUPED = replace(CONFIG, layers=(LayerShape(4, 192, 2),) * 4)
 
 
-def model() -> Classifier:
+def model(config: ModelConfig = CONFIG) -> Classifier:
     torch.manual_seed(0)
-    return Classifier(Transformer(CONFIG), 2).eval()
+    return Classifier(Transformer(config), 2).eval()
 
 
+@pytest.mark.parametrize("config", [CONFIG, GROUPED], ids=["heads", "groups of heads"])
 @pytest.mark.parametrize("share", [0.9, 0.6, 0.37])
-def test_controls_keep_about_the_share_of_our_own_choice(share: float) -> None:
-    budget = share * CONFIG.prunable_parameters()
-    ours = choose(CONFIG, [Scores(torch.arange(4.0), torch.arange(192.0))] * 4, budget)
-    for kept in (at_random(1)(model(), budget), drop_blocks(model(), budget)):
-        control = kept_share(shrink(model(), kept).backbone.config, CONFIG)
+def test_controls_keep_about_the_share_of_our_own_choice(share: float, config: ModelConfig) -> None:
+    budget = share * config.prunable_parameters()
+    ours = choose(config, [Scores(torch.arange(4.0), torch.arange(192.0))] * 4, budget)
+    for kept in (at_random(1)(model(config), budget), drop_blocks(model(config), budget)):
+        control = kept_share(shrink(model(config), kept).backbone.config, config)
         assert share - 0.06 < control <= share
-        assert abs(control - kept_share(shrink(model(), ours).backbone.config, CONFIG)) < 0.06
+        assert abs(control - kept_share(shrink(model(config), ours).backbone.config, config)) < 0.06
 
 
 def test_random_pruning_is_a_lot_that_a_seed_repeats() -> None:

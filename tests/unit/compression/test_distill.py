@@ -32,7 +32,7 @@ def test_answers_survive_the_disk_and_keep_their_rows(tmp_path: Path) -> None:
     torch.manual_seed(0)
     pools = {"train": some_rows(20), "test": some_rows(4, seed=1)}
     parts = {"train": draw(pools["train"], 6, seed=3), "test": pools["test"]}
-    teacher = Teacher.ask(Classifier(Transformer(CONFIG), 2), parts, bf16=False)
+    teacher = Teacher.ask(Classifier(Transformer(CONFIG), 2), parts, precision="fp32")
     teacher.save(tmp_path / "t.safetensors")
     again = Teacher.load(tmp_path / "t.safetensors", pools)
     for name, rows in parts.items():

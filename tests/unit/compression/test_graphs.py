@@ -12,14 +12,14 @@ import torch
 from onnx import TensorProto, numpy_helper
 
 from compression.engines import EagerSession
+from compression.export import Graph, write_graph
 from compression.graphs import Style, build_graph
 from compression.importance import taylor_scores
 from compression.prune import choose, shrink, step_shares
 from compression.quantize import QuantLinear
 from compression.sessions import open_session
 from compression.weights import read_weights
-from tests.tiny_models import ARCHITECTURES, DECODER, batch, classifier, quantized
-from training.config import LayerShape
+from tests.tiny_models import ARCHITECTURES, DECODER, SPARSE, batch, classifier, quantized
 
 ENGINES = [("plain", "onnxruntime"), ("fused", "onnxruntime"), ("plain", "openvino")]
 
@@ -38,6 +38,20 @@ def test_fp32_answers_as_torch_for_any_batch_and_sequence(
     session = open_session(engine, written(tmp_path / "m.onnx", model, style), "fp32", 1)
     for shape in ((1, 1), (3, 1), (1, DECODER.max_len), (3, 17), (128, 5)):
         ids, mask = batch(*shape)
+        np.testing.assert_allclose(session.run(ids, mask), EagerSession(model).run(ids, mask), atol=2e-5)
+
+
+@pytest.mark.slow
+def test_a_learned_theta_and_shared_keys_survive_torchs_own_exporter(tmp_path: Path) -> None:
+    model = classifier(replace(SPARSE, learned_theta=True))
+    assert all(block.mlp.threshold not in (0.3, 0.5) for block in model.backbone.blocks), "as if it had learned"
+    write_graph(Graph("unpruned", "unpruned", "torch"), model, tmp_path / "torch.onnx")
+    session = open_session("onnxruntime", tmp_path / "torch.onnx", "fp32", 1)
+    for shape in ((1, 1), (3, 17), (128, 5)):
+        ids, mask = batch(*shape)
+        np.testing.assert_allclose(session.run(ids, mask), EagerSession(model).run(ids, mask), atol=2e-5)
+    for style, engine in ENGINES:
+        session = open_session(engine, written(tmp_path / "m.onnx", model, style), "fp32", 1)
         np.testing.assert_allclose(session.run(ids, mask), EagerSession(model).run(ids, mask), atol=2e-5)
 
 
@@ -106,7 +120,8 @@ def test_plain_graphs_use_standard_operators_only() -> None:
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_every_cut_of_a_pruning_in_steps_can_be_exported(tmp_path: Path, architecture: str) -> None:
     """Torch-Pruning#411: a model that still computes in torch may no longer export."""
-    config = replace(ARCHITECTURES[architecture], layers=(LayerShape(4, 160),) * 2)
+    start = ARCHITECTURES[architecture]
+    config = replace(start, layers=(replace(start.layers[0], heads=4, ffn=160),) * 2)
     model = classifier(config)
     ids, mask = batch(3, 9)
     for share in step_shares(0.5, 5):

@@ -76,6 +76,43 @@ def test_pruning_other_units_than_the_silenced_ones_changes_the_answer(name: str
     assert (wrong(*batch()) - model(*batch())).abs().max() > 1e-2
 
 
+GROUPED = replace(DECODER, layers=(LayerShape(4, 128, 2, 0.3), LayerShape(6, 96, 2, 0.5)), activation="dsrelu")
+
+
+def test_query_heads_leave_with_the_keys_that_they_share() -> None:
+    model = classifier(GROUPED)
+    silence(model, 0, [0, 1], [])
+    kept = [Kept(0, (2, 3), tuple(range(128))), Kept(1, tuple(range(6)), tuple(range(96)))]
+    small = shrink(model, kept)
+    assert small.backbone.config.layers == (LayerShape(2, 128, 1, 0.3), LayerShape(6, 96, 2, 0.5)), "thetas stay too"
+    assert small.backbone.blocks[0].attn.k.out_features == 16
+    torch.testing.assert_close(small(*batch()), model(*batch()), rtol=1e-5, atol=1e-5)
+    for part in ((1, 2), (0, 1, 2), (3,)):
+        with pytest.raises(DaymillError, match="whole groups of 2"):
+            shrink(model, [Kept(0, part, tuple(range(128)))])
+
+
+def test_groups_are_chosen_whole_by_the_sum_of_their_heads_within_the_budget() -> None:
+    model = classifier(GROUPED)
+    for share in step_shares(0.45, 4):
+        budget = share * GROUPED.prunable_parameters()
+        chosen = choose(model.backbone.config, taylor_scores(model, [batch()]), budget)
+        model = shrink(model, chosen)
+        assert torch.isfinite(model(*batch())).all()
+        assert kept_share(model.backbone.config, GROUPED) <= share
+        assert [shape.group for shape in model.backbone.config.layers] == [2, 3]
+    counted = sum(
+        parameter.numel() for name, parameter in model.named_parameters() if ".attn." in name or ".mlp." in name
+    )
+    assert counted == model.backbone.config.prunable_parameters()
+    scores = [
+        Scores(torch.tensor([9.0, 0, 4, 4]), torch.ones(128)),
+        Scores(torch.full((6,), 99.0), torch.full((96,), 9.0)),
+    ]
+    first, _ = choose(GROUPED, scores, GROUPED.prunable_parameters() * 0.68)
+    assert first.heads == (0, 1), "9 + 0 is more than 4 + 4"
+
+
 def test_whole_blocks_can_leave() -> None:
     model = classifier(DECODER)
     last = shrink(model, [Kept(1, (0, 1, 2), tuple(range(96)))])

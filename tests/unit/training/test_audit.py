@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,10 @@ from training import audit, pretrain, step
 from training.config import ModelConfig
 from training.loader import TokenBatch
 from training.model import Transformer
+from training.precision import Precision
 from training.pretrain import PretrainConfig, token_loss_sum
 
-CONFIG = PretrainConfig(tokens=40 * 4 * 24, length=24, rows=4, bf16=False, attention="plain")
+CONFIG = PretrainConfig(tokens=40 * 4 * 24, length=24, rows=4, precision="fp32", attention="plain")
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +39,8 @@ def test_everything_holds_for_a_sound_engine(subject: audit.Subject, tmp_path: P
     assert told == found and "all 10 checks held" in audit.verdict(found)
 
 
-def mean_loss(model: Transformer, batch: TokenBatch, bf16: bool) -> Tensor:
-    return token_loss_sum(model, batch, bf16) / max(1, batch.tokens)
+def mean_loss(model: Transformer, batch: TokenBatch, precision: Precision = "fp32") -> Tensor:
+    return token_loss_sum(model, batch, precision) / max(1, batch.tokens)
 
 
 def leaky(*given: Any) -> Tensor:
@@ -83,3 +85,10 @@ def test_a_check_fails_where_its_matter_is_broken(
     monkeypatch.setattr(where, attribute, broken)
     held, _ = audit.CHECKS[name](subject, tmp_path)
     assert not held
+
+
+def test_it_holds_for_thresholds_and_skipped_backward_passes_too(subject: audit.Subject, tmp_path: Path) -> None:
+    shape = ModelConfig.from_depth(1, 50, max_len=24, activation="dsrelu", theta=0.1, kv_heads=1)
+    run = replace(CONFIG, skip="neurons", smoothing=0.1)
+    found = audit.audit(audit.Subject(shape, run, subject.tokens), tmp_path)
+    assert all(check.held for check in found), [audit.line(check) for check in found]

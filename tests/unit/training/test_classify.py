@@ -1,5 +1,6 @@
 """Training a classifier: learns, follows a teacher, averages, stops early, resumes bit-equal."""
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,12 +11,24 @@ import torch
 from data.batching import IGNORE
 from data.errors import DaymillError
 from training.classify import ClassifyConfig, Distill, Job, Swapped, train_classifier
+from training.clock import breakdown
 from training.config import ModelConfig
 from training.model import Classifier, Transformer
+from training.peak import SIZES
 from training.predict import predict_logits
 from training.rows import Rows
 
-CONFIG = ClassifyConfig(epochs=4, rows=8, max_tokens=64, lr=5e-3, bf16=False, attention="plain", positive=1, patience=0)
+CONFIG = ClassifyConfig(
+    epochs=4,
+    rows=8,
+    max_tokens=64,
+    lr=5e-3,
+    precision="fp32",
+    attention="plain",
+    positive=1,
+    patience=0,
+    save_share=0,
+)
 
 
 def rows(count: int, seed: int = 0) -> Rows:
@@ -341,3 +354,55 @@ def test_rows_without_labels_are_set_aside() -> None:
     data.labels[[1, 3]] = IGNORE
     assert data.labelled().ids == ["0", "2", "4"]
     assert data.labelled().weights.tolist() == [0, 2, 4]  # type: ignore[union-attr]
+
+
+def test_a_run_that_is_looked_at_is_the_same_to_the_bit_and_tells_of_its_layers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(SIZES, "cpu", (32,))
+    monkeypatch.setattr("training.peak.SECONDS", 0.0)
+    watched, cut, plain = fresh(0.2), fresh(0.2), fresh(0.2)
+    watched.load_state_dict(plain.state_dict())
+    cut.load_state_dict(plain.state_dict())
+    valid = rows(20, 1)
+    off = train_classifier(plain, rows(60), CONFIG, valid=valid)
+    told: list[int] = []
+    config = replace(CONFIG, look_every=6)
+    on = train_classifier(watched, rows(60), config, valid=valid, on_look=lambda step, _: told.append(step))
+    assert all(torch.equal(tensor, watched.state_dict()[name]) for name, tensor in plain.state_dict().items())
+    assert not off.looks and told == [step for step, _ in on.looks] == [1, 7, 13, 19, 25, 31]
+    for _, values in on.looks:
+        assert values["train/mfu"] > 0 and values["layers/out_std/0"] > 0 and values["layers/update_ratio/rest"] > 0
+    assert on.spent["validation"] > 0 and sum(breakdown(on.spent).values()) == pytest.approx(1)
+
+    def killed(step: int, _: int) -> None:
+        if step == 20:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_classifier(cut, rows(60), config, valid=valid, state=tmp_path / "s", on_step=killed)
+    replayed: list[int] = []
+    again = train_classifier(
+        fresh(0.2), rows(60), config, valid=valid, state=tmp_path / "s", on_look=lambda step, _: replayed.append(step)
+    )
+    assert replayed == told, "a new process tells the curves from their begin"
+    layers = [[{k: v for k, v in values.items() if "layers" in k} for _, values in run.looks] for run in (on, again)]
+    assert layers[0] == layers[1]
+
+
+def test_saving_keeps_to_its_share_and_the_end_is_always_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A save that takes as long as all steps together: the first, whose cost nobody knew, and the last."""
+    saved: list[int] = []
+    plain = Job.save
+
+    def slow(self: Job, path: Path) -> None:
+        saved.append(self.history.steps)
+        time.sleep(0.2)
+        plain(self, path)
+
+    monkeypatch.setattr(Job, "save", slow)
+    train_classifier(fresh(), rows(32), replace(CONFIG, save_share=0.02), valid=rows(10, 1), state=tmp_path / "a")
+    assert saved == [4, 16]
+    saved.clear()
+    train_classifier(fresh(), rows(32), CONFIG, valid=rows(10, 1), state=tmp_path / "b")
+    assert saved == [4, 8, 12, 16], "the control: without a limit at every evaluation"

@@ -25,7 +25,28 @@ def test_its_gradient_passes_finite_differences() -> None:
     torch.manual_seed(0)
     hidden, weight = (torch.randn(n, 4, dtype=torch.float64, requires_grad=True) for n in (5, 7))
     targets = torch.tensor([0, 3, IGNORE, 6, 1])
-    assert torch.autograd.gradcheck(lambda h, w: LinearCrossEntropy.apply(h, w, targets, True), (hidden, weight))
+    for smoothing in (0.0, 0.3):
+        assert torch.autograd.gradcheck(
+            lambda h, w, s=smoothing: LinearCrossEntropy.apply(h, w, targets, True, s), (hidden, weight)
+        )
+
+
+def test_smoothed_targets_are_torchs_and_leave_ignored_places_out_of_both_terms() -> None:
+    """pytorch#73205: the smoothing term counted ignored places."""
+    torch.manual_seed(0)
+    rows = CHUNK + 37
+    hidden, weight = torch.randn(1, rows, 16, requires_grad=True), torch.randn(50, 16, requires_grad=True)
+    targets = torch.randint(0, 50, (1, rows))
+    targets[:, ::3] = IGNORE
+    ours = next_token_loss_sum(hidden, weight, targets, 0.1)
+    mine = torch.autograd.grad(ours, (hidden, weight))
+    real = targets[0] != IGNORE
+    plain = F.cross_entropy(hidden[0, real] @ weight.T, targets[0, real], reduction="sum", label_smoothing=0.1)
+    assert ours.item() == pytest.approx(plain.item(), rel=1e-6)
+    for a, b in zip(mine, torch.autograd.grad(plain, (hidden, weight))):
+        assert (a - b).abs().max() <= 2e-6 * b.abs().max()
+    assert next_token_loss_sum(hidden, weight, torch.full_like(targets, IGNORE), 0.1).item() == 0
+    assert abs(ours.item() / next_token_loss_sum(hidden, weight, targets).item() - 1) > 1e-3
 
 
 def test_ignored_places_count_neither_in_the_loss_nor_in_gradients() -> None:

@@ -1,16 +1,24 @@
 """The model: no leak between documents, positions that restart, kernels that agree, one tied embedding."""
 
+import json
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from training.config import LayerShape, ModelConfig
+from data.errors import DaymillError
+from training.config import ACTIVATIONS, LayerShape, ModelConfig
 from training.model import Classifier, Dropout, Transformer, mean_pool
 from training.precision import KERNELS, Kernel
+from training.sparse import Skip
 
 OURS = ModelConfig.from_depth(2, 60, max_len=32)
+SPARSE = replace(
+    OURS, layers=(LayerShape(4, 96, 2, 0.1), LayerShape(4, 96, 1, 0.05)), activation="dsrelu", learned_theta=True
+)
+SQUARED = replace(OURS, layers=(LayerShape(4, 96, 2),) * 2, activation="relu2")
 LEARNED = ModelConfig(60, 32, (LayerShape(2, 64),) * 2, 16, 32, "layer", "post", "gelu", "learned", True, True)
 
 
@@ -28,7 +36,11 @@ def packed() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("config", [OURS, replace(OURS, causal=False), LEARNED], ids=["causal", "full", "learned"])
+@pytest.mark.parametrize(
+    "config",
+    [OURS, replace(OURS, causal=False), LEARNED, SPARSE, SQUARED],
+    ids=["causal", "full", "learned", "sparse", "squared"],
+)
 @pytest.mark.parametrize("bf16", [False, True], ids=["fp32", "bf16"])
 def test_another_document_in_the_row_changes_no_bit(config: ModelConfig, kernel: Kernel, bf16: bool) -> None:
     model = made(config, kernel)
@@ -39,6 +51,24 @@ def test_another_document_in_the_row_changes_no_bit(config: ModelConfig, kernel:
         a, b = (model.lm_logits(model.hidden(x, None, docs)) for x in (ids, other))
     assert torch.equal(a[:, 9:], b[:, 9:])
     assert not torch.equal(a[:, :9], b[:, :9])
+
+
+@pytest.mark.parametrize("what", ["neurons", "tokens"])
+def test_neither_neighbors_nor_the_future_reach_a_token_through_what_training_skips(
+    what: Literal["neurons", "tokens"],
+) -> None:
+    """A batch that chose what to compute would tell a token of its neighbors; here it chooses what to learn from."""
+    model = made(SPARSE).train()
+    model.set_skip(Skip(what, 0.6))
+    ids, docs = packed()
+    other = ids.clone()
+    other[:, :9] = (ids[:, :9] + 7) % 60
+    later = ids.clone()
+    later[:, 15:20] = (ids[:, 15:20] + 7) % 60
+    a, b, c = (model.hidden(x, None, docs).detach() for x in (ids, other, later))
+    assert torch.equal(a[:, 9:], b[:, 9:]) and not torch.equal(a[:, :9], b[:, :9])
+    assert torch.equal(a[:, :15], c[:, :15]) and not torch.equal(a[:, 15:], c[:, 15:])
+    assert torch.equal(a, made(SPARSE).hidden(ids, None, docs)), "and the model that is served computes the same"
 
 
 def test_without_document_numbers_it_would_leak() -> None:
@@ -79,7 +109,7 @@ def test_a_causal_model_does_not_look_ahead() -> None:
         assert same is causal
 
 
-@pytest.mark.parametrize("config", [OURS, LEARNED], ids=["ours", "learned"])
+@pytest.mark.parametrize("config", [OURS, LEARNED, SPARSE], ids=["ours", "learned", "sparse"])
 def test_padding_changes_no_answer(config: ModelConfig) -> None:
     torch.manual_seed(0)
     model = Classifier(Transformer(config), 3).eval()
@@ -91,11 +121,12 @@ def test_padding_changes_no_answer(config: ModelConfig) -> None:
     assert torch.allclose(alone, wide, atol=1e-6)
 
 
-def test_kernels_agree_in_values_and_gradients() -> None:
+@pytest.mark.parametrize("config", [OURS, SQUARED], ids=["ours", "grouped"])
+def test_kernels_agree_in_values_and_gradients(config: ModelConfig) -> None:
     ids, docs = packed()
     results = {}
     for kernel in KERNELS:
-        model = made(OURS, kernel)
+        model = made(config, kernel)
         hidden = model.hidden(ids, None, docs)
         hidden.square().sum().backward()
         results[kernel] = hidden, model.blocks[0].attn.q.weight.grad
@@ -121,6 +152,62 @@ def test_the_output_embedding_is_the_input_embedding() -> None:
     assert [name for name in model.state_dict() if "embed" in name] == ["embed.weight"]
     grad = model.embed.weight.grad
     assert grad is not None and (grad.abs().sum(1) > 0).all(), "every row is an output, also those that are no input"
+
+
+def test_an_output_embedding_of_its_own_is_not_the_input_embedding() -> None:
+    model = made(replace(OURS, tied=False))
+    ids, _ = packed()
+    model.lm_logits(model.hidden(ids)).sum().backward()
+    assert [name for name in model.state_dict() if "weight" in name and name[0] in "eo"] == [
+        "embed.weight",
+        "output.weight",
+    ]
+    assert model.embed.weight.grad is not None and model.output is not None
+    assert (model.embed.weight.grad.abs().sum(1) == 0).any(), "rows that are no input"
+    assert model.output.weight.grad is not None and (model.output.weight.grad.abs().sum(1) > 0).all()
+
+
+def test_shared_keys_are_those_of_a_model_that_has_them_once_for_each_query() -> None:
+    model, wide = made(SQUARED), made(replace(SQUARED, layers=(LayerShape(4, 96),) * 2))
+    tensors = model.state_dict()
+    for name, tensor in tensors.items():
+        if name.endswith(("attn.k.weight", "attn.v.weight")):
+            heads = tensor.unflatten(0, (2, -1))
+            tensors[name] = heads.repeat_interleave(2, 0).flatten(0, 1)
+    wide.load_state_dict(tensors)
+    ids, docs = packed()
+    with torch.no_grad():
+        torch.testing.assert_close(model.hidden(ids, None, docs), wide.hidden(ids, None, docs), rtol=1e-5, atol=1e-5)
+    assert model.config.prunable_parameters() < wide.config.prunable_parameters()
+
+
+def test_targets_are_smoothed_in_training_alone() -> None:
+    model = made(OURS)
+    ids, docs = packed()
+    plain = model(ids, ids, docs).item()
+    model.smoothing = 0.1
+    assert model(ids, ids, docs).item() == plain
+    assert model.train()(ids, ids, docs).item() != plain
+
+
+def test_a_config_without_the_newer_keys_is_read_as_it_was_meant() -> None:
+    old = OURS.to_json()
+    for key in ("tied", "learned_theta"):
+        del old[key]
+    old["layers"] = [{"heads": shape["heads"], "ffn": shape["ffn"]} for shape in old["layers"]]
+    assert ModelConfig.from_json(old) == OURS
+    for config in (SPARSE, SQUARED, replace(OURS, tied=False)):
+        assert ModelConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
+
+
+def test_heads_that_cannot_share_are_refused() -> None:
+    with pytest.raises(DaymillError, match="4 attention heads cannot share 3 key-value heads"):
+        LayerShape(4, 96, 3)
+
+
+def test_without_a_gate_the_feed_forward_network_has_as_many_weights() -> None:
+    counts = {ModelConfig.from_depth(3, 60, activation=name, theta=1.0).prunable_parameters() for name in ACTIVATIONS}
+    assert len(counts) == 1
 
 
 def test_dropout_takes_a_channel_from_all_tokens_of_a_row_and_keeps_the_mean() -> None:

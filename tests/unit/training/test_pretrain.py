@@ -28,7 +28,8 @@ CONFIG = PretrainConfig(
     evaluations=2,
     valid_tokens=0,
     save_every_s=0,
-    bf16=False,
+    save_share=0.0,
+    precision="fp32",
     attention="plain",
 )
 STEPS = 24
@@ -42,21 +43,26 @@ def shard(seed: int = 0) -> TokenShard:
     return TokenShard(tokens, np.concatenate([[0], np.cumsum(lengths)]))
 
 
-def fresh() -> Transformer:
+SHAPE = ModelConfig.from_depth(1, 40, max_len=16, dropout=0.2)
+
+
+def fresh(shape: ModelConfig = SHAPE) -> Transformer:
     torch.manual_seed(0)
-    return Transformer(ModelConfig.from_depth(1, 40, max_len=16, dropout=0.2))
+    return Transformer(shape)
 
 
 class Killed(BaseException):
     """Stands for a kill: nothing of the run may catch it."""
 
 
-def run(state: Path, kill_at: int | None = None, config: PretrainConfig = CONFIG) -> tuple[Transformer, Progressed]:
+def run(
+    state: Path, kill_at: int | None = None, config: PretrainConfig = CONFIG, shape: ModelConfig = SHAPE
+) -> tuple[Transformer, Progressed]:
     def on_step(step: int) -> None:
         if step == kill_at:
             raise Killed
 
-    model = fresh()
+    model = fresh(shape)
     return model, pretrain(model, shard(), shard(1), config, state=state, on_step=on_step)
 
 
@@ -83,6 +89,69 @@ def test_a_cut_run_ends_bit_equal(tmp_path: Path, uninterrupted: tuple[Transform
     assert_equal(whole, resumed)
     losses = [[values["train/loss"] for _, values in d.points] for d in (done, again)]
     assert losses[0] == losses[1]
+
+
+SPARSE = ModelConfig.from_depth(1, 40, max_len=16, activation="dsrelu", theta=0.1, kv_heads=1)
+SPARSE_RUN = replace(CONFIG, smoothing=0.1, theta_ramp=0.7, skip="neurons")
+
+
+@pytest.mark.parametrize("learned", [False, True], ids=["scheduled", "learned"])
+def test_a_cut_run_with_thresholds_ends_bit_equal(tmp_path: Path, learned: bool) -> None:
+    shape = replace(SPARSE, learned_theta=learned)
+    whole, done = run(tmp_path / "whole", config=SPARSE_RUN, shape=shape)
+    with pytest.raises(Killed):
+        run(tmp_path / "state", 9, SPARSE_RUN, shape)
+    torch.manual_seed(99)
+    resumed, again = run(tmp_path / "state", config=SPARSE_RUN, shape=shape)
+    assert_equal(whole, resumed)
+    assert [values["train/loss"] for _, values in done.points] == [values["train/loss"] for _, values in again.points]
+    assert done.last("valid/loss") < 0.9 * np.log(40)
+    assert resumed.blocks[0].mlp.threshold == whole.blocks[0].mlp.threshold
+    assert (whole.blocks[0].mlp.threshold == 0.1) is not learned
+    if learned:  # the negative control: its theta is part of what a resumed run needs
+        with pytest.raises(Killed):
+            run(tmp_path / "again", 9, SPARSE_RUN, shape)
+        saved = load_state(tmp_path / "again")
+        assert saved is not None
+        saved[0]["model/blocks.0.mlp.log_theta"] += 0.1
+        save_state(tmp_path / "again", *saved)
+        forgot, _ = run(tmp_path / "again", config=SPARSE_RUN, shape=shape)
+        with pytest.raises(AssertionError, match="differs"):
+            assert_equal(whole, forgot)
+
+
+def test_each_knob_of_the_thresholds_changes_a_run(tmp_path: Path) -> None:
+    """The negative controls: a schedule that began anew at a resume, a skip that did nothing, would be seen."""
+    losses = {}
+    for name, changes in (
+        ("as it is", {}),
+        ("another ramp", {"theta_ramp": 0.3}),
+        ("nothing skipped", {"skip": "none"}),
+        ("tokens", {"skip": "tokens"}),
+        ("less skipped", {"skip_share": 0.2}),
+        ("no smoothing", {"smoothing": 0.0}),
+    ):
+        config = replace(SPARSE_RUN, **changes)  # type: ignore[arg-type]
+        _, done = run(tmp_path / name, config=config, shape=SPARSE)
+        losses[name] = done.last("valid/loss")
+    assert len(set(losses.values())) == len(losses), losses
+
+
+def test_weights_that_a_validation_keeps_have_the_final_theta(tmp_path: Path) -> None:
+    rising = replace(CONFIG, theta_ramp=0.7, keep_best=True)
+    with pytest.raises(DaymillError, match=r"theta rises over 70% of the steps.*Lower dsrelu\.ramp"):
+        run(tmp_path / "rising", config=rising, shape=SPARSE)
+    for config, shape in (
+        (replace(rising, theta_ramp=0.5), SPARSE),
+        (rising, replace(SPARSE, learned_theta=True)),
+        (replace(rising, keep_best=False), SPARSE),
+    ):
+        assert run(tmp_path / f"{config}{shape}"[:9], config=replace(config, tokens=0), shape=shape)[1].step == 0
+
+
+def test_layers_with_a_mode_of_their_own_do_not_skip(tmp_path: Path) -> None:
+    with pytest.raises(DaymillError, match="skipping parts of backward passes goes with the precisions"):
+        run(tmp_path / "state", config=replace(SPARSE_RUN, precision="fp8", emulate=True), shape=SPARSE)
 
 
 def drop_moments(tensors: dict[str, Tensor], _: dict[str, Any]) -> None:
@@ -127,20 +196,20 @@ def test_forgetting_any_part_of_the_state_shows(
 def test_a_resumed_run_keeps_its_choice_of_precision(tmp_path: Path) -> None:
     state = tmp_path / "state"
     with pytest.raises(Killed):
-        run(state, kill_at=3, config=replace(CONFIG, bf16=True, attention="sdpa"))
-    _, done = run(state, config=replace(CONFIG, bf16=None, attention=None))
-    assert (done.choice["bf16"], done.choice["attention"]) == (True, "sdpa")
+        run(state, kill_at=3, config=replace(CONFIG, precision="bf16", emulate=True, attention="sdpa"))
+    _, done = run(state, config=replace(CONFIG, precision=None, attention=None))
+    assert (done.choice["precision"], done.choice["attention"]) == ("bf16", "sdpa")
 
 
 def test_the_probe_names_what_it_measured_and_draws_nothing(tmp_path: Path) -> None:
     wide = ModelConfig.from_depth(3, 40, max_len=16, dropout=0.2)
-    config = replace(CONFIG, tokens=64, bf16=None, attention=None)
+    config = replace(CONFIG, tokens=64, precision=None, attention=None)
     torch.manual_seed(0)
     probed = Transformer(wide)
     twin = copy.deepcopy(probed)
     done = pretrain(probed, shard(), shard(1), config, state=tmp_path / "probed")
     assert "fp32 plain" in done.choice["reason"] and "bf16 plain" in done.choice["reason"]
-    settled = replace(config, bf16=done.choice["bf16"], attention=done.choice["attention"])
+    settled = replace(config, precision=done.choice["precision"], attention=done.choice["attention"])
     pretrain(twin, shard(), shard(1), settled, state=tmp_path / "settled")
     assert_equal(probed, twin)
 
@@ -161,11 +230,11 @@ def test_no_tokens_leave_the_random_weights(tmp_path: Path) -> None:
 
 def test_validation_is_sum_over_sum_whatever_the_batches() -> None:
     model = fresh().eval()
-    by_size = [validation_loss(model, shard(), replace(CONFIG, rows=rows), False) for rows in (1, 3, 64)]
+    by_size = [validation_loss(model, shard(), replace(CONFIG, rows=rows), "fp32") for rows in (1, 3, 64)]
     assert by_size == pytest.approx([by_size[0]] * 3, rel=1e-6)
     loader = PackedLoader(shard(), 16, 1000, seed=0)
     batch = batch_of(loader.packed, 0, 1000)
-    assert by_size[0] == pytest.approx(token_loss_sum(model, batch, False).item() / batch.tokens, rel=1e-6)
+    assert by_size[0] == pytest.approx(token_loss_sum(model, batch).item() / batch.tokens, rel=1e-6)
 
 
 def test_each_document_comes_once_an_epoch_and_epochs_differ() -> None:

@@ -32,7 +32,7 @@ def gradients(batches: list[TokenBatch], dtype: torch.dtype) -> tuple[dict[str, 
     torch.manual_seed(0)
     model = Transformer(CONFIG).to(dtype)
     trainer = Trainer(model, make_adamw(model, 0.1), clip=1e9)
-    report = trainer.step(batches, lambda b: token_loss_sum(model, b, False), lambda b: b.tokens, rate=0.0)
+    report = trainer.step(batches, lambda b: token_loss_sum(model, b), lambda b: b.tokens, rate=0.0)
     return {name: p.grad for name, p in model.named_parameters() if p.grad is not None}, report.loss
 
 
@@ -67,7 +67,7 @@ def test_a_step_without_any_target_changes_nothing() -> None:
     model = Transformer(CONFIG)
     before = [p.detach().clone() for p in model.parameters()]
     trainer = Trainer(model, make_adamw(model, 0.1), 1.0)
-    report = trainer.step([batch(2, 0)], lambda b: token_loss_sum(model, b, False), lambda b: b.tokens, 0.1)
+    report = trainer.step([batch(2, 0)], lambda b: token_loss_sum(model, b), lambda b: b.tokens, 0.1)
     assert (report.loss, report.updated) == (0.0, False)
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters()))
 

@@ -11,10 +11,16 @@ from training.model import Transformer
 VOCAB, LENGTH = 64, 12
 
 
-def tiny(layers: int = 4, seed: int = 0, dtype: torch.dtype = torch.float32, **more: object) -> Transformer:
+def tiny(
+    layers: int = 4,
+    seed: int = 0,
+    dtype: torch.dtype = torch.float32,
+    shape: LayerShape = LayerShape(4, 48),  # noqa: B008 (frozen)
+    **more: object,
+) -> Transformer:
     torch.manual_seed(seed)
-    shape = ModelConfig(VOCAB, 32, (LayerShape(4, 48),) * layers, head_dim=8, max_len=LENGTH, **more)  # type: ignore[arg-type]
-    return Transformer(shape).to(dtype)
+    config = ModelConfig(VOCAB, 32, (shape,) * layers, head_dim=8, max_len=LENGTH, **more)  # type: ignore[arg-type]
+    return Transformer(config).to(dtype)
 
 
 def batches(count: int, rows: int, seed: int = 1) -> list[TokenBatch]:

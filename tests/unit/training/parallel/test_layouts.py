@@ -13,6 +13,7 @@ from torch.distributed.tensor import DTensor
 from data.errors import DaymillError
 from tests.unit.training.parallel import worlds
 from tests.unit.training.parallel.models import LENGTH, batches, tiny
+from training.config import LayerShape
 from training.loader import TokenBatch, share
 from training.optim import make_adamw
 from training.parallel.layout import Layout, Mesh, local
@@ -20,6 +21,7 @@ from training.parallel.orders import Schedule
 from training.parallel.tensor import pieces_of
 from training.parallel.whole import restore_part, whole_tensors
 from training.pretrain import token_loss_sum
+from training.sparse import Skip
 from training.state import load_state, restore_training, save_state, training_tensors
 from training.step import Trainer
 from training.world import Alone
@@ -35,17 +37,18 @@ def step_batches(step: int) -> list[TokenBatch]:
 
 def train(rank: int, layout: Layout, dtype: torch.dtype, more: dict[str, Any]) -> dict[str, Any]:
     """A few steps: gradients of the last one, weights after it, and reports."""
-    model = tiny(4, dtype=dtype, **more)
+    skip, smoothing = more.get("skip"), more.get("smoothing", 0.0)
+    model = tiny(4, dtype=dtype, **shape_of(more))
     world = Mesh(model, layout, LENGTH, bucket_bytes=6_000) if layout.ranks > 1 else Alone()
+    model.smoothing = smoothing
+    model.set_skip(Skip("neurons", skip) if skip else None)
     trainer = Trainer(model, make_adamw(model, 0.1), 0.05, world)
     reports = []
     for step in range(STEPS):
         parts = step_batches(step)
         if isinstance(world, Mesh):
             parts = [share(batch, world.rank, world.ranks) for batch in parts]
-        report = trainer.step(
-            parts, lambda batch: token_loss_sum(model, batch, False), lambda batch: batch.tokens, 1e-3
-        )
+        report = trainer.step(parts, lambda batch: token_loss_sum(model, batch), lambda batch: batch.tokens, 1e-3)
         reports.append([report.loss_sum, report.weight, report.grad_norm])
     named = world.named if isinstance(world, Mesh) else list(model.named_parameters())
     return {
@@ -57,6 +60,10 @@ def train(rank: int, layout: Layout, dtype: torch.dtype, more: dict[str, Any]) -
     }
 
 
+def shape_of(more: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in more.items() if key not in ("skip", "smoothing")}
+
+
 def full(tensor: torch.Tensor | None) -> torch.Tensor:
     assert tensor is not None
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
@@ -65,7 +72,7 @@ def full(tensor: torch.Tensor | None) -> torch.Tensor:
 def whole(told: list[dict[str, Any]], what: str, layout: Layout, more: dict[str, Any]) -> dict[str, torch.Tensor]:
     """The whole model's tensors, of the ranks' parts. Ranks that have the same part must agree to the bit."""
     found: dict[str, torch.Tensor] = {}
-    config = tiny(4, **more).config
+    config = tiny(4, **shape_of(more)).config
     pieces = [pieces_of(config, rank, layout.tensor) if layout.tensor > 1 else {} for rank in range(layout.tensor)]
     parts: dict[tuple[str, int], torch.Tensor] = {}
     for rank in told:
@@ -103,6 +110,47 @@ def check(layout: Layout, folder: Path, dtype: torch.dtype, relative: float, **m
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_tensor_parallel(ranks: int, more: dict[str, Any], tmp_path: Path) -> None:
     check(Layout(tensor=ranks), tmp_path, torch.float64, 1e-10, **more)
+
+
+# Keys shared by two query heads, thetas that are learned, smoothed targets, an output embedding of its own.
+SPARSE = {
+    "shape": LayerShape(6, 48, 3, 0.02),
+    "activation": "dsrelu",
+    "learned_theta": True,
+    "smoothing": 0.1,
+    "tied": False,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("layout", "more"),
+    [
+        (Layout(tensor=3), SPARSE),
+        (Layout(tensor=2, pipeline=2, sizes=(1, 3)), SPARSE),
+        (Layout(tensor=2), SPARSE | {"tied": True, "activation": "relu2", "learned_theta": False}),
+        (Layout(data=2, shard=True), SPARSE | {"skip": 0.6}),
+        (Layout(data=2, pipeline=2, sizes=(2, 2)), SPARSE | {"skip": 0.6, "tied": True}),
+    ],
+    ids=["tensor", "tensor x pipeline", "squared", "sharded, skipping", "data x pipeline, skipping"],
+)
+def test_what_a_model_may_have_is_the_same_on_ranks(layout: Layout, more: dict[str, Any], tmp_path: Path) -> None:
+    check(layout, tmp_path, torch.float64, 1e-10, **more)
+
+
+def refused(_: int) -> str:
+    model = tiny(1, **shape_of(SPARSE))
+    Mesh(model, Layout(tensor=2), LENGTH)
+    try:
+        model.set_skip(Skip("neurons", 0.6))
+    except DaymillError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.slow
+def test_tensor_parallel_ranks_do_not_skip(tmp_path: Path) -> None:
+    assert all("not for tensor-parallel ranks" in told for told in worlds.run(2, tmp_path, refused))
 
 
 @pytest.mark.slow
@@ -158,7 +206,7 @@ def held(_: int, layout: Layout) -> dict[str, int]:
     if isinstance(world, Mesh):
         parts = [share(batch, world.rank, world.ranks) for batch in parts]
     Trainer(model, optimizer, 1.0, world).step(
-        parts, lambda batch: token_loss_sum(model, batch, False), lambda batch: batch.tokens, 1e-3
+        parts, lambda batch: token_loss_sum(model, batch), lambda batch: batch.tokens, 1e-3
     )
     tensors = [tensor for p in model.parameters() for tensor in (p, p.grad, *optimizer.state[p].values())]
     return {"bytes": sum(local(tensor).nbytes for tensor in tensors if tensor is not None)}
@@ -186,6 +234,8 @@ def test_what_does_not_fit_is_refused() -> None:
         Layout(2, 1, 2, "zero-bubble", (1, 1), True).check(4)
     with pytest.raises(DaymillError, match="4 heads and 48 channels; 5 tensor-parallel ranks"):
         pieces_of(tiny(1).config, 0, 5)
+    with pytest.raises(DaymillError, match="6 heads on 3 key-value heads and 48 channels; 4 tensor-parallel ranks"):
+        pieces_of(tiny(1, **shape_of(SPARSE)).config, 0, 4)
 
 
 def go_on(rank: int, layout: Layout, state: Path, first: int, steps: int) -> dict[str, Any]:
@@ -204,9 +254,7 @@ def go_on(rank: int, layout: Layout, state: Path, first: int, steps: int) -> dic
         parts = step_batches(step)
         if isinstance(world, Mesh):
             parts = [share(batch, world.rank, world.ranks) for batch in parts]
-        report = trainer.step(
-            parts, lambda batch: token_loss_sum(model, batch, False), lambda batch: batch.tokens, 1e-3
-        )
+        report = trainer.step(parts, lambda batch: token_loss_sum(model, batch), lambda batch: batch.tokens, 1e-3)
         losses.append(report.loss)
     whole_model = whole_tensors(world, optimizer) if isinstance(world, Mesh) else training_tensors(model, optimizer)
     if rank == 0:

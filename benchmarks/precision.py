@@ -1,0 +1,179 @@
+"""What each precision costs and saves against fp32: bytes, and the loss that a real run ends with; claims beside it.
+
+Pretrains the same model from the same seeds on the spam sample's mails (`daymill sample spam`) in every precision, by
+emulation where this device lacks it, and takes the validation loss of the final weights, computed in fp32 for all. The
+floor is fp32 against itself with each first weight moved by about one unit in the last place: below it a difference
+says nothing. Bytes are those of parameters, gradients and moments, and of what the forward pass keeps for the
+backward pass, counted at a larger shape. `--speed` also times the per-shape probe; that needs a quiet machine.
+
+python benchmarks/precision.py [--steps 200] [--seeds 3] [--speed]     24 runs, some 20 minutes on a core
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import numpy as np
+import torch
+
+from data.tokens import TokenShard, encode, parse_tokenizer, train_tokenizer
+from training.config import ModelConfig
+from training.loader import TokenBatch
+from training.mixed import make_plain, set_modes
+from training.model import Transformer
+from training.precision import Choice
+from training.pretrain import PretrainConfig, pretrain, token_loss_sum, validation_loss
+from training.settle import OFFERED, seconds_of
+
+VOCAB, DEPTH, LENGTH, ROWS = 4096, 3, 128, 4
+LARGE = ModelConfig.from_depth(8, VOCAB, max_len=1024)  # 512 wide: where activations are most of the memory
+LARGE_ROWS, LARGE_LENGTH = 4, 512
+TEXTS = Path("input/spam")
+OUT = Path("artifacts/bench/precision.json")
+WAYS: dict[str, dict[str, Any]] = {
+    "fp32": {"precision": "fp32"},
+    "fp32, an ulp off": {"precision": "fp32"},
+    "tf32 (emulated)": {"precision": "tf32"},
+    "bf16": {"precision": "bf16"},
+    "fp16": {"precision": "fp16"},
+    "fp8 tensor (emulated)": {"precision": "fp8", "fp8_scaling": "tensor"},
+    "fp8 row (emulated)": {"precision": "fp8", "fp8_scaling": "row"},
+    "adaptive (emulated)": {"precision": "adaptive"},
+}
+FLOOR = "fp32, an ulp off"
+CLAIMS = {
+    "fp16": "on par with fp32",
+    "fp8 tensor (emulated)": "48 -> 29 GB (.60), < 1e-4",
+    "fp8 row (emulated)": "48 -> 29 GB (.60), < 1e-4",
+}
+
+
+def shards(folder: Path) -> tuple[TokenShard, TokenShard]:
+    """Tokens of the mails: every tenth is for validation."""
+    files = sorted(folder.glob("*.jsonl"))
+    if not files:
+        raise SystemExit(f"{folder}: no mails there; run `daymill sample spam` first")
+    texts = [json.loads(line)["text"][:4000] for path in files for line in path.open(encoding="utf-8")]
+    texts = [texts[at] for at in np.random.default_rng(0).permutation(len(texts))]
+    tokenizer = parse_tokenizer(train_tokenizer(texts[:2000], VOCAB))
+    ids = encode(tokenizer, texts, 1024, 4000)
+    return joined([each for n, each in enumerate(ids) if n % 10]), joined(ids[::10])
+
+
+def joined(documents: list[Any]) -> TokenShard:
+    bounds = np.concatenate([[0], np.cumsum([len(each) for each in documents])])
+    return TokenShard(np.concatenate(documents).astype("<u2"), bounds)
+
+
+def final_loss(way: str, seed: int, steps: int, train: TokenShard, valid: TokenShard) -> dict[str, Any]:
+    torch.manual_seed(seed)
+    model = Transformer(ModelConfig.from_depth(DEPTH, VOCAB, max_len=LENGTH))
+    if way == FLOOR:
+        with torch.no_grad():
+            for p in model.parameters():
+                p.mul_(1 + 2.0**-23)
+    config = PretrainConfig(
+        tokens=steps * ROWS * LENGTH,
+        length=LENGTH,
+        rows=ROWS,
+        seed=seed,
+        evaluations=1,
+        valid_tokens=LENGTH,
+        save_every_s=1e9,
+        attention="sdpa",
+        emulate=True,
+        **WAYS[way],
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        done = pretrain(model, train, valid, config, state=Path(folder) / "state")
+    loss = validation_loss(model, valid, replace(config, valid_tokens=50_000), "fp32")
+    events = (done.numerics.get("adaptive") or {}).get("events", [])
+    return {"loss": loss, "skipped": done.skipped, "changes": len(events)}
+
+
+def bytes_of(way: str) -> dict[str, int]:
+    """Of the large shape: parameters, gradients and two moments in fp32, and what is kept for the backward pass."""
+    torch.manual_seed(0)
+    model = Transformer(LARGE)
+    model.set_attention("sdpa")
+    ids = torch.randint(0, VOCAB, (LARGE_ROWS, LARGE_LENGTH))
+    layers = {}
+    precision = WAYS[way]["precision"]
+    if precision == "adaptive":
+        layers = {name: list(OFFERED[precision]) for name, m in model.named_modules() if isinstance(m, torch.nn.Linear)}
+    set_modes(model, Choice(precision, "sdpa", "", layers, WAYS[way].get("fp8_scaling", "tensor")))
+    state = 4 * sum(p.numel() * p.element_size() for p in model.parameters())
+    own = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    kept: dict[int, int] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        loss = token_loss_sum(model, TokenBatch(ids, ids, torch.zeros_like(ids)), precision)
+    del loss
+    make_plain(model)
+    return {"state": state, "kept": sum(kept.values())}
+
+
+def speeds() -> None:
+    """The per-shape probe on this device: milliseconds forward and backward, of every mode that it has."""
+    print(f"\n{'rows x in x out':20}    fp32    bf16    fp16   ms on one thread")
+    torch.set_num_threads(1)
+    for width in (192, 384, 768):
+        for inputs, outputs in ((width, width), (width, 8 * width // 3), (8 * width // 3, width)):
+            layer = torch.nn.Linear(inputs, outputs, bias=False)
+            times = [
+                1000 * statistics.median(seconds_of(layer, 2048, mode, precision) for _ in range(5))
+                for mode, precision in (("fp32", "fp32"), ("bf16", "bf16"), ("fp16", "fp16"))
+            ]
+            print(f"{f'2048 x {inputs} x {outputs}':20}" + "".join(f"{ms:8.1f}" for ms in times))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--texts", type=Path, default=TEXTS)
+    parser.add_argument("--speed", action="store_true")
+    given = parser.parse_args()
+    train, valid = shards(given.texts)
+    plain = bytes_of("fp32")
+    report: dict[str, Any] = {"steps": given.steps, "ways": {}}
+    for way in WAYS:
+        runs = [final_loss(way, seed, given.steps, train, valid) for seed in range(given.seeds)]
+        report["ways"][way] = {"runs": runs, **bytes_of(way)}
+        print(f"{way}: {[round(run['loss'], 5) for run in runs]}", file=sys.stderr, flush=True)
+    OUT.parent.mkdir(parents=True, exist_ok=True)
+    OUT.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+
+    print(f"{'precision':22} {'state':>8} {'kept':>8} {'of fp32':>8} {'loss':>8} {'to fp32':>10} {'largest':>9}  claim")
+    base = [run["loss"] for run in report["ways"]["fp32"]["runs"]]
+    for way, row in report["ways"].items():
+        losses = [run["loss"] for run in row["runs"]]
+        apart = [(ours - theirs) / theirs for ours, theirs in zip(losses, base, strict=True)]
+        share = (row["state"] + row["kept"]) / (plain["state"] + plain["kept"])
+        note = "".join(f", {sum(run[what] for run in row['runs'])} {what}" for what in ("skipped", "changes"))
+        print(
+            f"{way:22} {row['state'] / 1e6:5.0f} MB {row['kept'] / 1e6:5.0f} MB {share:8.2f} "
+            f"{statistics.mean(losses):8.4f} {statistics.mean(apart):+10.1e} {max(map(abs, apart)):9.1e}  "
+            f"{CLAIMS.get(way, '')}{note if way.startswith(('fp16', 'adaptive')) else ''}"
+        )
+    if given.speed:
+        speeds()
+
+
+if __name__ == "__main__":
+    main()
