@@ -37,7 +37,7 @@ def looked(model: Transformer, batches: list[TokenBatch]) -> dict[str, float]:
     activations = Activations(model, OneRank())
     with activations.watching():
         for each in batches:
-            token_loss_sum(model, each, False).backward()
+            token_loss_sum(model, each, "fp32").backward()
     return activations.values()
 
 
@@ -135,7 +135,7 @@ def test_updates_and_gradients_are_those_of_the_step(clip: float) -> None:
     trainer = Trainer(model, make_adamw(model, 0.1), clip)
     for _ in range(3):
         before = {name: p.detach().clone() for name, p in model.named_parameters()}
-        report = trainer.step([batch()], lambda b: token_loss_sum(model, b, False), lambda b: b.tokens, 1e-2)
+        report = trainer.step([batch()], lambda b: token_loss_sum(model, b, "fp32"), lambda b: b.tokens, 1e-2)
         found = parameter_values(trainer, parameter_names(model), OneRank(), report, 2)
         squares: dict[str, float] = {}
         moved: dict[str, list[float]] = {}
@@ -154,7 +154,7 @@ def test_updates_and_gradients_are_those_of_the_step(clip: float) -> None:
 def test_a_skipped_step_updates_nothing() -> None:
     model = made()
     trainer = Trainer(model, make_adamw(model, 0.1), 1.0)
-    report = trainer.step([batch()], lambda b: token_loss_sum(model, b, False) * float("nan"), lambda b: b.tokens, 1e-2)
+    report = trainer.step([batch()], lambda b: token_loss_sum(model, b, "fp32") * float("nan"), lambda b: b.tokens, 1e-2)
     assert isinstance(report, StepReport) and not report.updated
     found = parameter_values(trainer, parameter_names(model), OneRank(), report, 2)
     assert found["update_ratio/0"] == 0 and found["grad_norm/0"] != found["grad_norm/0"]
