@@ -134,7 +134,7 @@ def parser() -> argparse.ArgumentParser:
     kind.add_argument("--limit-gib", type=float, metavar="GIB", help="memory of a try (default: 80 %% of what is free)")
     kind.add_argument("--most", type=int, default=256, metavar="ROWS", help="not more than these (default 256)")
     kind.add_argument("--seconds", type=float, default=120.0, metavar="S", help="a try that takes longer does not fit")
-    kind.add_argument("--device", default="cpu", help="cpu, or cuda (default cpu)")
+    kind.add_argument("--device", choices=["cpu", "cuda"], help="default: a GPU where there is one")
     kind.set_defaults(command=settings_batch)
     kind = kinds.add_parser("lr", help="a learning-rate range test: where the loss falls fastest, where it rises")
     kind.add_argument("--stage", choices=["pretrain", "finetune"], default="pretrain")

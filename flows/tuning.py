@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from flows.settings import find_root
 
 
-def show_batch(limit_gib: float | None, most: int, seconds: float, device: str) -> int:
+def show_batch(limit_gib: float | None, most: int, seconds: float, device: str | None) -> int:
     from tasks.settings import find_batch
     from training.largest_batch import Try
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from data.errors import DaymillError
 from flows import cli
-from flows.presets import write_values
+from flows.presets import flatten, write_values
 from flows.settings import find_root
 from tasks import settings
 from tasks.pretrain import Pretrain
@@ -38,9 +37,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (root / "corpus").mkdir()
         (root / "params.yaml").write_bytes((SHIPPED / "params.yaml").read_bytes())
         (root / "dvc.yaml").write_bytes((SHIPPED / "dvc.yaml").read_bytes())
-        small: dict[str, Any] = {f"pretrain.{key}": value for key, value in PRETRAIN.items() if key != "parallel"}
-        small |= {f"finetune.{key}": value for key, value in FINETUNE.items()}
-        write_values(root / "params.yaml", small)
+        write_values(root / "params.yaml", dict(flatten({"pretrain": PRETRAIN, "finetune": FINETUNE})))
         tokenize(Tokenize(**TOKENIZE), context("tokenize", "artifacts/tokenize"))
         pretrain(Pretrain(**PRETRAIN), context("pretrain", "artifacts/pretrain"))
     return root

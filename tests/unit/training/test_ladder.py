@@ -12,15 +12,23 @@ from data.errors import DaymillError
 from data.tokens import TokenShard
 from training import ladder
 from training.config import ModelConfig
-from training.ladder import Rung, climb, fit, plan, predictions, shape_of
+from training.ladder import Rung, climb, fit, plan, predictions
 from training.model import Transformer
 from training.pretrain import PretrainConfig
 
 CONFIG = PretrainConfig(
-    tokens=1, length=16, rows=2, valid_tokens=0, save_every_s=0, bf16=False, attention="plain", lr=5e-3
+    tokens=1,
+    length=16,
+    rows=2,
+    valid_tokens=0,
+    save_every_s=0,
+    save_share=0,
+    precision="fp32",
+    attention="plain",
+    lr=5e-3,
 )
 RUNG = Rung(depth=1, parameters=1000, tokens=16 * 2 * 12)
-SHAPE = shape_of(1, 40, 16, 0.1)
+SHAPE = ModelConfig.from_depth(1, 40, max_len=16, dropout=0.1)
 
 
 def shard(seed: int) -> TokenShard:
@@ -61,7 +69,7 @@ def test_a_rung_that_leaves_the_curve_is_seen() -> None:
 
 
 def test_tokens_are_in_proportion_to_parameters() -> None:
-    rungs = plan([1, 2, 3], 90_000, 300, 32, 0.0)
+    rungs = plan([1, 2, 3], 90_000, lambda depth: ModelConfig.from_depth(depth, 300, max_len=32))
     assert rungs[-1].tokens == 90_000
     for rung in rungs:
         model = Transformer(ModelConfig.from_depth(rung.depth, 300, max_len=32))

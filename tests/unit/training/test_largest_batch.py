@@ -85,7 +85,7 @@ def test_a_child_that_takes_too_long_does_not_fit() -> None:
 
 
 def job(limit_mib: int, length: int = 16) -> Job:
-    config = PretrainConfig(tokens=1, length=length, bf16=False, attention="plain")
+    config = PretrainConfig(tokens=1, length=length, precision="fp32", attention="plain")
     return Job(ModelConfig.from_depth(1, 300, max_len=length).to_json(), asdict(config), limit_mib, threads=1)
 
 

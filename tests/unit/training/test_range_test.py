@@ -17,7 +17,7 @@ from training.model import Transformer
 from training.pretrain import PretrainConfig
 from training.range_test import Sweep, advise, rates_between, rounded, sweep
 
-CONFIG = PretrainConfig(tokens=1000, length=16, rows=4, bf16=False, attention="plain")
+CONFIG = PretrainConfig(tokens=1000, length=16, rows=4, precision="fp32", attention="plain")
 
 
 def made(loss_at: list[tuple[float, float]], steps: int = 200) -> Sweep:
