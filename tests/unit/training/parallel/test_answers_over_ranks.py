@@ -22,7 +22,7 @@ from training.state import load_state, part
 pytestmark = pytest.mark.slow
 CONFIG = PretrainConfig(
     tokens=8 * 6 * 16, length=16, rows=3, accumulate=2, lr=5e-3, evaluations=4, valid_tokens=0, save_every_s=0,
-    keep_best=True, patience=3, bf16=False, attention="plain",
+    keep_best=True, patience=3, precision="fp32", attention="plain",
 )  # fmt: skip
 
 
