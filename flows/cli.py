@@ -134,7 +134,7 @@ def parser() -> argparse.ArgumentParser:
     kind.add_argument("--limit-gib", type=float, metavar="GIB", help="memory of a try (default: 80 %% of what is free)")
     kind.add_argument("--most", type=int, default=256, metavar="ROWS", help="not more than these (default 256)")
     kind.add_argument("--seconds", type=float, default=120.0, metavar="S", help="a try that takes longer does not fit")
-    kind.add_argument("--device", default="cpu", help="cpu, or cuda (default cpu)")
+    kind.add_argument("--device", choices=["cpu", "cuda"], help="default: a GPU where there is one")
     kind.set_defaults(command=settings_batch)
     kind = kinds.add_parser("lr", help="a learning-rate range test: where the loss falls fastest, where it rises")
     kind.add_argument("--stage", choices=["pretrain", "finetune"], default="pretrain")
@@ -268,42 +268,21 @@ def audit(arguments: argparse.Namespace) -> int:
 
 
 def settings_batch(arguments: argparse.Namespace) -> int:
-    from flows.settings import find_root
-    from tasks.settings import find_batch
-    from training.largest_batch import Try
+    from flows.tuning import show_batch
 
-    def tell(found: Try) -> None:
-        speed = f"{found.tokens_per_s:>10,.0f}" if found.tokens_per_s else f"{'-':>10}"
-        print(f"{found.rows:>6}{found.peak_mib:>11,.0f}{speed}  {'fits' if found.fits else found.why}", flush=True)
-
-    limit = None if arguments.limit_gib is None else round(arguments.limit_gib * 1024)
-    print(f"{'rows':>6}{'peak MiB':>11}{'tokens/s':>10}")
-    told = find_batch(find_root(), limit, arguments.most, arguments.seconds, arguments.device, tell)
-    print("\n".join(["", *told]))
-    return 0
+    return show_batch(arguments.limit_gib, arguments.most, arguments.seconds, arguments.device)
 
 
 def settings_lr(arguments: argparse.Namespace) -> int:
-    from flows.settings import find_root
-    from tasks.settings import sweep_rates
+    from flows.tuning import show_rates
 
-    _, told = sweep_rates(find_root(), arguments.stage, arguments.low, arguments.high, arguments.steps)
-    print("\n".join(told))
-    return 0
+    return show_rates(arguments.stage, arguments.low, arguments.high, arguments.steps)
 
 
 def settings_ladder(arguments: argparse.Namespace) -> int:
-    from flows.settings import find_root
-    from tasks.settings import climb_ladder
-    from training.ladder import Rung
+    from flows.tuning import show_ladder
 
-    def tell(rung: Rung, predicted: float | None) -> None:
-        beside = "" if predicted is None else f"{predicted:>11.4f}{100 * (rung.loss / predicted - 1):>+8.2f} %"
-        print(f"{rung.depth:>5}{rung.parameters:>12,}{rung.tokens:>12,}{rung.loss:>9.4f}{beside}", flush=True)
-
-    print(f"{'depth':>5}{'parameters':>12}{'tokens':>12}{'loss':>9}{'predicted':>11}{'off':>8}")
-    print("\n".join(climb_ladder(find_root(), arguments.depths, arguments.tokens, tell)))
-    return 0
+    return show_ladder(arguments.depths, arguments.tokens)
 
 
 def section(name: str) -> dict[str, Any]:
@@ -377,11 +356,10 @@ def sample_subjects(arguments: argparse.Namespace) -> int:
 
     root = find_root()
     out, mails = arguments.out or root / "input" / "subjects", root / "input" / "spam"
-    with progress("sample", MAILS, "mails") as moved:
-        if not mails.is_dir():
+    if not mails.is_dir():
+        with progress("sample", MAILS, "mails") as moved:
             fetch_spam(mails, moved, root / ".cache" / "samples")
-        made = make_subjects(out, mails)
-    return tell_sample(out, made, "subjects", "finetune")
+    return tell_sample(out, make_subjects(out, mails), "subjects", "finetune")
 
 
 def tell_sample(out: Path, made: Mapping[str, object], preset: str = "", until: str = "") -> int:

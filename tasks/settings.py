@@ -24,6 +24,7 @@ from training.batch_trial import Job as BatchJob
 from training.classify import ClassifyConfig
 from training.classify import Job as ClassifyJob
 from training.config import ModelConfig
+from training.device import best_device
 from training.engine import open_engine, weight_of
 from training.finetune import classifier_from
 from training.ladder import Rung, climb, plan, predictions, write_json
@@ -57,7 +58,7 @@ def find_batch(
     limit_mib: int | None,
     most: int,
     longest_s: float,
-    device: str,
+    device: str | None,
     on_try: Callable[[Try], None],
 ) -> list[str]:
     """Try micro-batches of pretraining; what to put into params.yaml, a line each.
@@ -71,6 +72,7 @@ def find_batch(
     else:
         vocab = vocab_planned(root)
     shape = params.shape(vocab)
+    device = device or best_device().type
     limit = limit_mib if limit_mib is not None else memory_limit(device)
     job = BatchJob(shape.to_json(), asdict(config), limit, device, torch.get_num_threads())
 
@@ -144,9 +146,10 @@ def sweep_pretrain(root: Path, rates: Sequence[float], on_step: OnStep) -> Sweep
     params, config = pretrain_run(root)
     train, _, vocab = shards(root)
     torch.manual_seed(config.seed)
-    model = Transformer(params.shape(vocab))
-    loader = PackedLoader(train, config.length, config.rows, config.seed)
-    engine = open_engine(model, config, batch_of(loader.packed, 0, PROBE_ROWS))
+    device = best_device()
+    model = Transformer(params.shape(vocab)).to(device)
+    loader = PackedLoader(train, config.length, config.rows, config.seed, device)
+    engine = open_engine(model, config, batch_of(loader.packed, 0, PROBE_ROWS, device))
     return sweep(
         engine.trainer,
         lambda _: [loader.next() for _ in range(config.accumulate)],
@@ -171,6 +174,7 @@ def sweep_finetune(root: Path, rates: Sequence[float], on_step: OnStep) -> Sweep
         steps=len(rates),
     )
     model = classifier_from(backbone, len(rows.names), params.dropout, params.context == "causal", params.seed)
+    model.to(best_device())
     torch.manual_seed(params.seed)
     job = ClassifyJob(model, rows, config, None, None)
     job.compute_as(job.probe())

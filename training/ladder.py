@@ -20,6 +20,7 @@ import torch
 from data.errors import DaymillError
 from data.tokens import TokenShard
 from training.config import ModelConfig
+from training.device import best_device
 from training.model import Transformer
 from training.pretrain import Bar, PretrainConfig, pretrain
 
@@ -86,7 +87,7 @@ def climb(
     if path.exists():
         return Rung(**json.loads(path.read_text(encoding="utf-8")))
     torch.manual_seed(run.seed)
-    trained = Transformer(model)
+    trained = Transformer(model).to(best_device())
     done = pretrain(trained, train, valid, run, state=state, progress=progress)
     found = replace(rung, loss=done.last("valid/loss"), seconds=round(done.seconds, 1))
     write_json(path, asdict(found))

@@ -82,15 +82,20 @@ def trial(job: Job, rows: int, longest_s: float) -> Try:
             told, _ = child.communicate()
         if why:
             return Try(rows, False, peak, 0.0, why)
-        if child.returncode == OUT_OF_MEMORY:
-            return Try(rows, False, peak, 0.0, "an allocation was refused")
-        if child.returncode == -signal.SIGKILL:
-            return Try(rows, False, peak, 0.0, "killed by the system for its memory")
-        if child.returncode:
-            lines = errors.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-            raise DaymillError(f"a try of {rows} rows broke: {'; '.join(lines[-SHOWN_LINES:])}")
+        return judged(rows, child.returncode, peak, job.limit_mib, told, errors.read_text("utf-8", "replace"))
+
+
+def judged(rows: int, code: int, peak: float, limit_mib: int, told: str, errors: str) -> Try:
+    """What the end of a child says: its exit code, the most memory seen of it, what it printed."""
+    if code == OUT_OF_MEMORY:
+        return Try(rows, False, peak, 0.0, "an allocation was refused")
+    if code == -signal.SIGKILL:
+        return Try(rows, False, peak, 0.0, "killed by the system for its memory")
+    if code:
+        lines = errors.strip().splitlines()
+        raise DaymillError(f"a try of {rows} rows broke: {'; '.join(lines[-SHOWN_LINES:])}")
     took = Took(**json.loads(told.splitlines()[-1]))
-    if took.peak_mib > job.limit_mib:
+    if took.peak_mib > limit_mib:
         return Try(rows, False, took.peak_mib, took.tokens_per_s, "over the limit")
     return Try(rows, True, took.peak_mib, took.tokens_per_s)
 

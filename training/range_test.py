@@ -22,6 +22,7 @@ from training.step import Trainer
 SMOOTHING = 0.95  # decay of the moving average of the losses
 BLOWN_UP = 4.0  # times the way down from the first loss that the loss may rise above its least before the sweep ends
 RISEN = 0.1  # of the way down: so far above its least, the smoothed loss is said to rise
+SKIPPED = 5  # steps in a row whose gradients were not finite, before the sweep ends: a loss scale needs some to settle
 NEIGHBORS = 10  # points on each side that a slope is taken over
 LEAST_POINTS = 3 * NEIGHBORS
 
@@ -73,11 +74,14 @@ def sweep(
 
     `on_step(step, rate, loss)` is called after each.
     """
-    found = Sweep([], [])
+    found, skipped = Sweep([], []), 0
     for step, rate in enumerate(rates):
         report = trainer.step(batches(step), loss_sum, weight, rate)
-        if not report.updated:
+        skipped = 0 if report.updated else skipped + 1
+        if not math.isfinite(report.loss) or skipped > SKIPPED:
             break
+        if skipped:  # a loss scale that is still too large
+            continue
         found.rates.append(rate)
         found.losses.append(report.loss)
         if on_step is not None:

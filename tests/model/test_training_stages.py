@@ -49,7 +49,7 @@ FINETUNE: dict[str, Any] = {
     "from": "pretrain", "positive": None, "max_len": 24, "max_chars": 200, "tail": 0.5, "attention": "full",
     "epochs": 6, "rows": 16, "max_tokens": 512, "batches": "buckets", "lr": 3e-3, "warmup": 0.1, "floor": 0.05,
     "weight_decay": 0.05, "clip": 1.0, "dropout": 0.0, "smoothing": 0.05, "balance": True, "average": 0.9,
-    "evaluations": 1, "patience": 3, "precision": "fp32", "emulate": False, "save_share": 0.02,
+    "evaluations": 1, "patience": 3, "precision": "fp32", "emulate": False, "ranks": 1, "save_share": 0.02,
     "telemetry": {"every": 5, "wandb": "off"}, "seed": 0,
 }  # fmt: skip
 PARTS = {"train": 240, "valid": 60, "test": 90}
@@ -100,6 +100,18 @@ def run_all(
     finetune(Finetune(**FINETUNE | changes), context("finetune", "artifacts/finetune"))
     report: dict[str, Any] = json.loads((root / "artifacts/finetune/report.json").read_text())
     return report
+
+
+def test_ranks_finetune_as_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reports = []
+    for ranks in (1, 2):
+        (tmp_path / str(ranks)).mkdir()
+        reports.append(run_all(tmp_path / str(ranks), monkeypatch, ["ham", "spam"], ranks=ranks, epochs=3))
+        assert list(Path("artifacts/finetune/curves/dvclive/plots/metrics/layers/ffn_dead").glob("*.tsv"))
+    for alone, together in zip(*(report["evaluations"] for report in reports), strict=True):
+        assert together["valid_loss"] == pytest.approx(alone["valid_loss"], rel=1e-3)
+    with pytest.raises(ValueError, match="for objective: classify alone"):
+        Finetune(**FINETUNE | {"ranks": 2, "objective": "dialogue"})
 
 
 def test_from_records_to_a_judged_classifier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

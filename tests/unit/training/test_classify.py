@@ -17,6 +17,7 @@ from training.model import Classifier, Transformer
 from training.peak import SIZES
 from training.predict import predict_logits
 from training.rows import Rows
+from training.state import load_state, save_state
 
 CONFIG = ClassifyConfig(
     epochs=4,
@@ -128,17 +129,18 @@ def weighted(data: Rows, seed: int = 4) -> Rows:
 def test_weighted_micro_batches_give_the_gradient_of_the_whole_step(budget: int, balance: bool) -> None:
     def gradients(budget: int, per_micro_batch: bool = False) -> list[torch.Tensor]:
         model = fresh(dropout=0.0).double()
-        config = replace(CONFIG, rows=24, max_tokens=budget, balance=balance)
+        batches = "padded" if budget > 1000 else "buckets"
+        config = replace(CONFIG, rows=24, max_tokens=budget, batches=batches, balance=balance)
         job = Job(model, weighted(rows(30)), config, None, None)
-        batches = job.micro_batches(0)
-        assert (len(batches) == 1) == (budget > 1000)
+        micro_batches = job.micro_batches(0)
+        assert (len(micro_batches) == 1) == (budget > 1000)
         if per_micro_batch:  # the mean of means that many trainers ship
-            for batch in batches:
-                (job.loss_sum(batch) / (job.weight(batch) or 1.0) / len(batches)).backward()
+            for batch in micro_batches:
+                (job.loss_sum(batch) / (job.weight(batch) or 1.0) / len(micro_batches)).backward()
         else:
             # Clipping would hide a wrong denominator.
             job.trainer.clip = float("inf")
-            job.trainer.step(batches, job.loss_sum, job.weight, rate=0.0)
+            job.trainer.step(micro_batches, job.loss_sum, job.weight, rate=0.0)
         return [p.grad for p in model.parameters() if p.grad is not None]
 
     def off(a: list[torch.Tensor], b: list[torch.Tensor]) -> float:
@@ -231,24 +233,45 @@ def test_balance_makes_classes_weigh_alike() -> None:
     assert totals.sum() == pytest.approx(70)
 
 
+def run_to(state: Path, average: float, kill_at: int | None = None) -> dict[str, torch.Tensor]:
+    """The weights that a run ends with; it is killed at a step where one is given."""
+
+    def on_step(step: int, _: int) -> None:
+        if step == kill_at:
+            raise KeyboardInterrupt
+
+    model = fresh(dropout=0.3)
+    config = replace(CONFIG, average=average, evaluations=2)
+    train_classifier(model, rows(60), config, valid=rows(20, 1), state=state, on_step=on_step)
+    return weights(model)
+
+
 @pytest.mark.parametrize("average", [0.0, 0.9])
 def test_a_cut_run_ends_bit_equal(tmp_path: Path, average: float) -> None:
-    config = replace(CONFIG, average=average, evaluations=2)
-
-    def run(state: Path, kill_at: int | None = None) -> dict[str, torch.Tensor]:
-        def on_step(step: int, _: int) -> None:
-            if step == kill_at:
-                raise KeyboardInterrupt
-
-        model = fresh(dropout=0.3)
-        train_classifier(model, rows(60), config, valid=rows(20, 1), state=state, on_step=on_step)
-        return weights(model)
-
-    whole = run(tmp_path / "whole")
+    whole = run_to(tmp_path / "whole", average)
     with pytest.raises(KeyboardInterrupt):
-        run(tmp_path / "cut", kill_at=14)
+        run_to(tmp_path / "cut", average, kill_at=14)
     torch.manual_seed(7)
-    assert same(whole, run(tmp_path / "cut"))
+    assert same(whole, run_to(tmp_path / "cut", average))
+
+
+@pytest.mark.parametrize("forgotten", ["model/backbone.blocks.0", "optimizer/head", "average/", "rng", "step"])
+def test_forgetting_any_part_of_the_state_shows(tmp_path: Path, forgotten: str) -> None:
+    whole = run_to(tmp_path / "whole", 0.9)
+    with pytest.raises(KeyboardInterrupt):
+        run_to(tmp_path / "cut", 0.9, kill_at=14)
+    tensors, meta = load_state(tmp_path / "cut") or ({}, {})
+    found = [key for key in tensors if key.startswith(forgotten)]
+    if forgotten == "step":
+        meta["history"]["steps"] -= 1
+    elif forgotten == "rng":
+        tensors["rng"] = torch.Generator().manual_seed(5).get_state()
+    else:
+        assert found
+        for key in found:
+            tensors[key] = torch.zeros_like(tensors[key])
+    save_state(tmp_path / "cut", tensors, meta)
+    assert not same(whole, run_to(tmp_path / "cut", 0.9))
 
 
 def test_a_finished_state_is_not_trained_again(tmp_path: Path) -> None:
