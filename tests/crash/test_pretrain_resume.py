@@ -35,6 +35,10 @@ pretrain:
   weight_decay: 0.1
   clip: 1.0
   dropout: 0.1
+  smoothing: 0.0
+  activation: swiglu
+  kv_heads: null
+  dsrelu: {theta: 0.5, learned: false, ramp: 0.2, skip: none, skip_share: 0.6}
   precision: auto
   emulate: false
   fp8_scaling: tensor

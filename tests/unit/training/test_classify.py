@@ -234,7 +234,7 @@ def test_balance_makes_classes_weigh_alike() -> None:
 
 
 def run_to(state: Path, average: float, kill_at: int | None = None) -> dict[str, torch.Tensor]:
-    """The weights that a run ends with; it is killed at a step where one is given."""
+    """The weights that a run ends with (early ones, perhaps) and its losses; killed at a step where one is given."""
 
     def on_step(step: int, _: int) -> None:
         if step == kill_at:
@@ -242,8 +242,9 @@ def run_to(state: Path, average: float, kill_at: int | None = None) -> dict[str,
 
     model = fresh(dropout=0.3)
     config = replace(CONFIG, average=average, evaluations=2)
-    train_classifier(model, rows(60), config, valid=rows(20, 1), state=state, on_step=on_step)
-    return weights(model)
+    history = train_classifier(model, rows(60), config, valid=rows(20, 1), state=state, on_step=on_step)
+    losses = torch.tensor([entry["valid_loss"] for entry in history.evaluations], dtype=torch.float64)
+    return weights(model) | {"losses": losses}
 
 
 @pytest.mark.parametrize("average", [0.0, 0.9])
