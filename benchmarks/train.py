@@ -1,4 +1,4 @@
-"""Everything that the training engine promises, measured part by part, each in a process of its own: `make bench-train`.
+"""All that the training engine promises, measured part by part, each in a process of its own: `make bench-train`.
 
 Some two hours on two quiet cores; `--only NAME` runs one part. What each prints goes to artifacts/bench/train/ as well.
 """
