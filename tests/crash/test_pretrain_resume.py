@@ -40,7 +40,7 @@ pretrain:
   save_every_s: 0.2
   parallel:
     {data: 1, tensor: 1, pipeline: 1, schedule: auto, shard: false, restarts: 0,
-     compress: {method: off, saved: 0.8, dense: 0.1}}
+     compress: {method: off, saved: 0.8, dense_steps: 100}}
   seed: 0
 """
 PIPELINE = """
