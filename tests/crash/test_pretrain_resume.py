@@ -50,7 +50,7 @@ pretrain:
   telemetry: {every: 20, wandb: off}
   parallel:
     {data: 1, tensor: 1, pipeline: 1, schedule: auto, shard: false, restarts: 0, rebalance: 0,
-     compress: {method: off, saved: 0.8, dense: 0.1}}
+     compress: {method: off, saved: 0.8, dense_steps: 100}}
   seed: 0
 """
 PIPELINE = """
