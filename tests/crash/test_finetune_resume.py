@@ -43,10 +43,11 @@ stages:
       - artifacts/finetune/curves
       - artifacts/finetune/report.json
       - artifacts/finetune/predictions.parquet
+      - artifacts/finetune/training.html
 """
 SMALL = {
     "max_len": 32, "epochs": 8, "rows": 8, "max_tokens": 128, "dropout": 0.1, "evaluations": 4, "patience": 0,
-    "bf16": "off", "answer": {"tokens": 8, "rows": 4, "save_every_s": 0.1},
+    "precision": "fp32", "save_share": 0.0, "answer": {"tokens": 8, "rows": 4, "save_every_s": 0.1},
 }  # fmt: skip
 WORDS = ["red", "green", "blue", "black"]
 

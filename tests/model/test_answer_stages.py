@@ -38,7 +38,7 @@ PARTS = {"train": 160, "valid": 40, "test": 40}
 WORDS = ["red", "green", "blue"]
 ANSWER = {"tokens": 12, "rows": 30, "samples": 3, "save_every_s": 0}
 SMALL = {"max_len": 48, "epochs": 8, "rows": 6, "max_tokens": 150, "lr": 1e-2, "evaluations": 0.2, "dropout": 0.0}
-FIXED = {"bf16": "off", "max_chars": 200}
+FIXED = {"precision": "fp32", "max_chars": 200}
 
 
 def dialogue(rng: np.random.Generator, number: int) -> dict[str, Any]:
@@ -90,9 +90,11 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.chdir(root)
         torch.set_num_threads(1)
         write_split(root)
-        tokenize(Tokenize(vocab_size=320, max_chars=200, tail=0.5, max_token_length=16), context("tokenize"))
+        knobs = {"vocab_size": 320, "max_chars": 200, "tail": 0.5, "max_token_length": 16, "corpus": "corpus"}
+        (root / "corpus").mkdir()
+        tokenize(Tokenize(**knobs), context("tokenize"))
         shipped = load("pretrain", Pretrain, ROOT / "params.yaml").model_dump()
-        small = {"depth": 1, "tokens": 2_000, "length": 32, "max_len": 64, "rows": 4, "bf16": "off"}
+        small = {"depth": 1, "tokens": 2_000, "length": 32, "max_len": 64, "rows": 4, "precision": "fp32"}
         pretrain.main(Pretrain(**shipped | small), context("pretrain"))
     return root
 

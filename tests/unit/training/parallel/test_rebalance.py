@@ -90,6 +90,7 @@ def test_a_run_whose_second_rank_is_slow_goes_on_under_a_new_split(tmp_path: Pat
         evaluations=1,
         valid_tokens=0,
         save_every_s=0.1,
+        save_share=0.0,
         precision="fp32",
         attention="plain",
     )
