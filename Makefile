@@ -10,7 +10,7 @@ UNTIL ?=
 # The sample is fetched only where params.yaml still names it.
 SAMPLE := $(if $(DATA),,$(shell grep -qE '^ *source: *input/spam( |$$)' params.yaml && echo input/spam))
 
-.PHONY: help run test browser test-unit lint bench bench-quality bench-clean up setup lock clean
+.PHONY: help run test browser test-unit lint bench bench-quality bench-clean bench-train up setup lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /make \1\t/' | expand -t 22
@@ -36,7 +36,7 @@ lint: $(READY) ## ruff, mypy and the walls between the rooms
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(READY) ## training speed beside a nanoGPT-style loop and the transformers Trainer
+bench: $(READY) ## training speed and loss beside a nanoGPT-style loop and the transformers Trainer
 	$(BIN)/python benchmarks/train_speed.py
 
 bench-quality: $(READY) ## the sample over three seeds, beside TF-IDF (needs `make run` first)
@@ -45,10 +45,16 @@ bench-quality: $(READY) ## the sample over three seeds, beside TF-IDF (needs `ma
 bench-clean: $(READY) ## all that cleaning promises, beside its peers: about an hour (needs `daymill sample spam`)
 	PYTHONPATH=. $(BIN)/python benchmarks/clean.py
 
+bench-train: $(READY) ## all that the training engine promises, beside claims and peers: two hours (needs `daymill sample spam`)
+	PYTHONPATH=. $(BIN)/python benchmarks/train.py
+
 up: $(READY) ## the Prefect UI with the pipeline's form, until Ctrl-C
 	@$(BIN)/daymill up
 
-setup: $(READY) ## the environment alone
+setbench-train: $(READY) ## all that the training engine promises, beside claims and peers: two hours (needs `daymill sample spam`)
+	PYTHONPATH=. $(BIN)/python benchmarks/train.py
+
+up: $(READY) ## the environment alone
 
 input/spam: | $(READY)
 	@$(BIN)/daymill sample spam

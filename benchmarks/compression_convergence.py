@@ -6,7 +6,7 @@ longest dense one; what dense run would have ended at its loss is read off the l
 lengths. The ranks of a run live in this process (`benchmarks/peers.py`, equal to real ones by
 `tests/unit/training/parallel/test_peers.py`).
 
-`python benchmarks/compression_convergence.py` takes about 30 minutes on one core; `--seeds 1 --ranks 2` about 5.
+`python benchmarks/compression_convergence.py` takes about 30 minutes on one core; `--seeds 1 --ranks 2` about 6.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ METHODS = {"top-k": Compress("top-k"), "PowerSGD": Compress("power-sgd")}
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--steps", type=int, default=300, help="of the longest run")
+    options.add_argument("--steps", type=int, default=600, help="of the longest run")
     options.add_argument("--seeds", type=int, default=3)
     options.add_argument("--ranks", type=int, nargs="+", default=[2, 4, 8])
     options.add_argument("--saved", type=float, default=0.8, help="share of a dense ring's bytes")
-    options.add_argument("--dense", type=float, default=0.1, help="share of the steps before compression begins")
+    options.add_argument("--dense-steps", type=int, default=100, help="before compression begins")
     given = options.parse_args()
     torch.set_num_threads(1)
     found: dict[str, list[float]] = {}
@@ -62,11 +62,13 @@ def main() -> None:
             print(f"seed {seed}: dense loss {told} steps", flush=True)
             for name, compress in METHODS.items():
                 for ranks in given.ranks:
-                    how = replace(compress, saved=given.saved, dense_steps=round(given.dense * given.steps))
+                    how = replace(compress, saved=given.saved, dense_steps=given.dense_steps)
                     loss, saved = run(train, valid, given.steps, seed, how, ranks)
                     more = given.steps / steps_to(dense, loss) - 1
                     found.setdefault(f"{name}, {ranks} ranks", []).append(more)
+                    of_run = saved * (1 - given.dense_steps / given.steps)
                     line = f"loss {loss:.4f}: {more:+.1%} steps, {saved:.1%} fewer bytes a compressed step"
+                    line += f", {of_run:.1%} over the run"
                     print(f"  {name}, {ranks} ranks: {line}", flush=True)
     print(f"\n{'more steps to the same loss':28} {'mean':>8} {'worst':>8} {'claim':>8}")
     for name, values in found.items():

@@ -356,11 +356,10 @@ def sample_subjects(arguments: argparse.Namespace) -> int:
 
     root = find_root()
     out, mails = arguments.out or root / "input" / "subjects", root / "input" / "spam"
-    with progress("sample", MAILS, "mails") as moved:
-        if not mails.is_dir():
+    if not mails.is_dir():
+        with progress("sample", MAILS, "mails") as moved:
             fetch_spam(mails, moved, root / ".cache" / "samples")
-        made = make_subjects(out, mails)
-    return tell_sample(out, made, "subjects", "finetune")
+    return tell_sample(out, make_subjects(out, mails), "subjects", "finetune")
 
 
 def tell_sample(out: Path, made: Mapping[str, object], preset: str = "", until: str = "") -> int:

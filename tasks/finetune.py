@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from data.errors import DaymillError
 from data.shards import read_table
@@ -32,6 +32,7 @@ from training.huggingface import adopt
 from training.model import Transformer
 from training.numerics import computed_in
 from training.page import page
+from training.parallel.replicas import train_over_ranks
 from training.predict import predict_logits
 from training.report import part_report, slice_report
 from training.rows import Rows, load_rows
@@ -68,10 +69,17 @@ class Finetune(Params):
     patience: int = Field(ge=0)
     precision: Literal["auto", "fp32", "bf16", "fp16", "tf32", "fp8", "adaptive"]
     emulate: bool = Field(description="The precision's rounding whatever it costs, also where the device lacks it.")
+    ranks: int = Field(ge=1, description="Processes of this machine that share the rows of an update.")
     save_share: float = Field(ge=0, lt=1, description="Share of the wall time that checkpoints may take; 0: any.")
     telemetry: Look
     seed: int = Field(ge=0)
     answer: Answer = Answer()
+
+    @model_validator(mode="after")
+    def ranks_classify(self) -> Finetune:
+        if self.ranks > 1 and self.objective != CLASSIFY:
+            raise ValueError(f"ranks is {self.ranks}, which is for objective: classify alone; expected 1")
+        return self
 
 
 def main(params: Finetune, ctx: Context) -> Result:
@@ -101,17 +109,18 @@ def main(params: Finetune, ctx: Context) -> Result:
         open_curves(folder, params.telemetry.wandb) as curves,
         ctx.progress(round(config.epochs * len(data.train)), unit="rows") as bar,
     ):
-        history = train_classifier(
-            model,
-            data.train,
-            config,
-            valid=data.valid,
-            on_eval=lambda entry: curves.log(int(entry["step"]), {k: v for k, v in entry.items() if k != "step"}),
-            on_look=curves.log,
-            progress=bar,
-            state=ctx.work / "finetune.safetensors",
-            note=lambda line: print(f"finetune: {line}", flush=True),
-        )
+        told: dict[str, Any] = {
+            "valid": data.valid,
+            "on_eval": lambda entry: curves.log(int(entry["step"]), {k: v for k, v in entry.items() if k != "step"}),
+            "on_look": curves.log,
+            "progress": bar,
+            "note": lambda line: print(f"finetune: {line}", flush=True),
+        }
+        if params.ranks == 1:
+            state = ctx.work / "finetune.safetensors"
+            history = train_classifier(model, data.train, config, state=state, **told)
+        else:
+            history = train_over_ranks(params.ranks, model, data.train, config, ctx.work / "ranks", **told)
 
     tell_cut("finetune", config.warmup, history.warmup)
     with ctx.out(OUT / "training.html") as path:

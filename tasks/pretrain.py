@@ -47,7 +47,7 @@ class Compression(Params):
 
     method: Literal["off", "auto", "top-k", "power-sgd"]
     saved: float = Field(gt=0, lt=1, description="Share of a dense ring all-reduce's bytes, sent and received alike.")
-    dense: float = Field(ge=0, lt=1, description="Share of the steps that send all gradients before compression.")
+    dense_steps: int = Field(ge=0, description="Steps that send all gradients before compression begins.")
 
 
 class Parallel(Params):
@@ -239,7 +239,7 @@ def over_ranks(
             model=model.config.to_json(),
             config=asdict(config),
             layout=asdict(layout),
-            compress=asdict(compress_of(parallel.compress, config.steps)),
+            compress=asdict(compress_of(parallel.compress, config.warmup_steps)),
             rebalance=parallel.rebalance,
         )
         job.save(path)
@@ -268,8 +268,9 @@ def over_ranks(
     return Progressed(**meta | {"spent": spent})
 
 
-def compress_of(asked: Compression, steps: int) -> Compress:
-    return Compress(asked.method, asked.saved, dense_steps=round(asked.dense * steps))
+def compress_of(asked: Compression, warmup_steps: int) -> Compress:
+    """Never while the learning rate still rises."""
+    return Compress(asked.method, asked.saved, max(asked.dense_steps, warmup_steps))
 
 
 def traffic_line(traffic: dict[str, float]) -> str:

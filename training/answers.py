@@ -108,10 +108,11 @@ def answering_model(backbone: Transformer, vocab_size: int, dropout: float, seed
     torch.manual_seed(seed)
     model = Transformer(replace(backbone.config, vocab_size=vocab_size, dropout=dropout))
     known = dict(backbone.state_dict())
-    with torch.no_grad():
-        embed = model.embed.weight.clone()
-        embed[: len(known["embed.weight"])] = known["embed.weight"]
-    model.load_state_dict(known | {"embed.weight": embed})
+    fresh = model.state_dict()
+    for name in {"embed.weight", "output.weight"} & set(known):  # an adopted model may have an output of its own
+        words = known[name]
+        known[name] = torch.cat([words, fresh[name][len(words) :]])
+    model.load_state_dict(known)
     return model
 
 

@@ -147,13 +147,17 @@ class Template:
     def history(self, turns: list[Turn]) -> list[Turn]:
         """The turns before the last answer in at most `prompt` tokens.
 
-        The oldest messages are left out, whole, but for a system's; where that and the last message alone are too
-        long, each is cut to its two ends, the system's to half of the room.
+        The oldest messages are left out, whole, but for a system's, and with them an answer whose question is gone;
+        where the system's and the last message alone are too long, each is cut to its two ends, the system's to half
+        of the room.
         """
         room = self.limits.prompt
         system = turns[:1] if turns and turns[0].role == SYSTEM else []
         others = turns[len(system) :]
-        while len(others) > 1 and size(system) + size(others) > room:
+        whole = len(others)
+        while len(others) > 1 and (
+            size(system) + size(others) > room or (len(others) < whole and others[0].role == ASSISTANT)
+        ):
             others = others[1:]
         if size(system) + size(others) <= room:
             return system + others

@@ -6,6 +6,7 @@ may use; a layer begins with the fastest. Then a whole pass is timed against fp3
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -42,7 +43,7 @@ OFFERED: dict[Precision, tuple[Mode, ...]] = {
     "fp8": ("fp8", "bf16", "fp32"),
     "adaptive": ("fp8", "fp16", "bf16", "fp32"),
 }
-Timer = Callable[[nn.Linear, int, Mode, Precision], float]
+Timer = Callable[[nn.Linear, int, Mode, Choice], float]
 
 
 def settle(
@@ -99,20 +100,20 @@ def offered(layer: nn.Linear, choice: Choice, rows: int, timer: Timer, device: t
     """The modes that beat fp32 for this shape and fp32 itself, in the order of OFFERED; not `adaptive`: the fastest."""
     modes = [mode for mode in OFFERED[choice.precision] if native(mode, device) and (mode != "fp8" or fits(layer))]
     with undisturbed():
-        seconds = {mode: timer(layer, min(rows, MAX_ROWS), mode, choice.precision) for mode in modes}
+        seconds = {mode: timer(layer, min(rows, MAX_ROWS), mode, choice) for mode in modes}
     faster = [mode for mode in modes if mode == "fp32" or seconds[mode] * SURELY < seconds["fp32"]]
     if choice.precision == "adaptive":
         return list(faster)
     return [min(faster, key=lambda mode: seconds[mode])]
 
 
-def seconds_of(layer: nn.Linear, rows: int, mode: Mode, precision: Precision) -> float:
+def seconds_of(layer: nn.Linear, rows: int, mode: Mode, choice: Choice) -> float:
     """Seconds of a forward and backward pass in this mode of a layer of this shape: the fastest of a few, the first of
     which warms up. fp32 is timed on fp32 activations, as a run in fp32 would compute."""
     device = layer.weight.device
     twin = nn.Linear(layer.in_features, layer.out_features, bias=False, device=device)
-    moded = give_mode(twin, mode, "tensor")
-    dtype = torch.float32 if mode == "fp32" else AMBIENT[precision]
+    moded = give_mode(twin, mode, choice.scaling)
+    dtype = torch.float32 if mode == "fp32" else AMBIENT[choice.precision]
     x = torch.randn(rows, layer.in_features, device=device, dtype=dtype, requires_grad=True)
     grad = torch.randn(rows, layer.out_features, device=device, dtype=dtype)
     best = float("inf")
@@ -137,7 +138,6 @@ def held_to_fp32(model: nn.Module, run: Run, choice: Choice) -> Choice:
             set_modes(model, choice)
         run(precision, kernel)
 
-    every = [modes[0] for modes in choice.layers.values()]
     try:
         with undisturbed():
             measure(moded, [("fp32", choice.attention), (choice.precision, choice.attention)], seconds, device)
@@ -148,5 +148,7 @@ def held_to_fp32(model: nn.Module, run: Run, choice: Choice) -> Choice:
     if ours * SURELY >= plain:
         reason = f"{choice.precision} was asked for and is not faster than fp32 here ({told}): fp32 it is"
         return Choice("fp32", choice.attention, reason)
-    kept = f"; {every.count('fp32')} layers in fp32, which is faster for their shapes" if "fp32" in every else ""
-    return replace(choice, reason=f"{choice.precision} as configured: {told}{kept}")
+    others = Counter(modes[0] for modes in choice.layers.values())
+    begin = ", ".join(f"{count} layers in {mode}" for mode, count in others.items())
+    fastest = f"; {begin}, the fastest for their shapes" if begin else ""
+    return replace(choice, reason=f"{choice.precision} as configured: {told}{fastest}")

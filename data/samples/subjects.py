@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from data.errors import DaymillError
@@ -22,22 +22,20 @@ HTML = re.compile(r"<html|<body|<table|<!doctype", re.IGNORECASE)
 FEED_LINE = re.compile(r"(?:URL|Date): .*\n+")  # what a news feed's mailer put before the text
 SHORTEST = 80  # characters of a body that are worth a summary
 
-Progress = Callable[[int, int], None]
 
-
-def make_subjects(out: Path, mails: Path, progress: Progress | None = None) -> dict[str, int]:
+def make_subjects(out: Path, mails: Path) -> dict[str, int]:
     """Write one record a thread to `out`: id, prompt (the body), completion (the subject), date.
 
-    `mails` is what `daymill sample spam` makes. Returns how many were written and why the others were not.
-    `progress(done, total)` is called after each mail. Raises DaymillError where there are no mails.
+    `mails` is what `daymill sample spam` makes. Returns how many were written and why the others were not. Raises
+    DaymillError where there are no mails.
     """
     counts = {"subjects": 0, "replies": 0, "html": 0, "short": 0, "repeated": 0}
     seen: set[str] = set()
-    records = list(read_mails(mails))
+    records = list(read_mails(mails))  # before anything is written
     out.mkdir(parents=True, exist_ok=True)
     part = out / f".{FILE}.part"
     with part.open("w", encoding="utf-8", newline="\n") as file:
-        for done, mail in enumerate(records, start=1):
+        for mail in records:
             subject, body, reply = parts_of(mail["text"])
             if reply:
                 why = "replies"
@@ -53,8 +51,6 @@ def make_subjects(out: Path, mails: Path, progress: Progress | None = None) -> d
                 record = {"id": mail["id"], "prompt": body, "completion": subject, "date": mail.get("date")}
                 file.write(json.dumps(record, ensure_ascii=False) + "\n")
             counts[why] += 1
-            if progress:
-                progress(done, len(records))
     os.replace(part, out / FILE)
     return counts
 
@@ -62,7 +58,8 @@ def make_subjects(out: Path, mails: Path, progress: Progress | None = None) -> d
 def parts_of(text: str) -> tuple[str, str, bool]:
     """Subject without list names, body without a feed's lines, and whether the mail is a reply."""
     subject, _, body = text.partition("\n\n")
-    subject = LIST_NAME.sub(" ", subject).strip()
+    while found := LIST_NAME.match(subject):
+        subject = subject[found.end() :]
     reply = REPLY.match(subject) is not None
     body = body.strip()
     while found := FEED_LINE.match(body):

@@ -35,6 +35,10 @@ pretrain:
   weight_decay: 0.1
   clip: 1.0
   dropout: 0.1
+  smoothing: 0.0
+  activation: swiglu
+  kv_heads: null
+  dsrelu: {theta: 0.5, learned: false, ramp: 0.2, skip: none, skip_share: 0.6}
   precision: auto
   emulate: false
   fp8_scaling: tensor
@@ -46,7 +50,7 @@ pretrain:
   telemetry: {every: 20, wandb: off}
   parallel:
     {data: 1, tensor: 1, pipeline: 1, schedule: auto, shard: false, restarts: 0, rebalance: 0,
-     compress: {method: off, saved: 0.8, dense: 0.1}}
+     compress: {method: off, saved: 0.8, dense_steps: 100}}
   seed: 0
 """
 PIPELINE = """

@@ -42,14 +42,14 @@ PRETRAIN: dict[str, Any] = {
     "dsrelu": {"theta": 0.3, "learned": False, "ramp": 0.3, "skip": "none", "skip_share": 0.6},
     "parallel": {
         "data": 1, "tensor": 1, "pipeline": 1, "schedule": "auto", "shard": False, "rebalance": 1.25, "restarts": 0,
-        "compress": {"method": "off", "saved": 0.8, "dense": 0.2},
+        "compress": {"method": "off", "saved": 0.8, "dense_steps": 6},
     },
 }  # fmt: skip
 FINETUNE: dict[str, Any] = {
     "from": "pretrain", "positive": None, "max_len": 24, "max_chars": 200, "tail": 0.5, "attention": "full",
     "epochs": 6, "rows": 16, "max_tokens": 512, "batches": "buckets", "lr": 3e-3, "warmup": 0.1, "floor": 0.05,
     "weight_decay": 0.05, "clip": 1.0, "dropout": 0.0, "smoothing": 0.05, "balance": True, "average": 0.9,
-    "evaluations": 1, "patience": 3, "precision": "fp32", "emulate": False, "save_share": 0.02,
+    "evaluations": 1, "patience": 3, "precision": "fp32", "emulate": False, "ranks": 1, "save_share": 0.02,
     "telemetry": {"every": 5, "wandb": "off"}, "seed": 0,
 }  # fmt: skip
 PARTS = {"train": 240, "valid": 60, "test": 90}
@@ -100,6 +100,18 @@ def run_all(
     finetune(Finetune(**FINETUNE | changes), context("finetune", "artifacts/finetune"))
     report: dict[str, Any] = json.loads((root / "artifacts/finetune/report.json").read_text())
     return report
+
+
+def test_ranks_finetune_as_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reports = []
+    for ranks in (1, 2):
+        (tmp_path / str(ranks)).mkdir()
+        reports.append(run_all(tmp_path / str(ranks), monkeypatch, ["ham", "spam"], ranks=ranks, epochs=3))
+        assert list(Path("artifacts/finetune/curves/dvclive/plots/metrics/layers/ffn_dead").glob("*.tsv"))
+    for alone, together in zip(*(report["evaluations"] for report in reports), strict=True):
+        assert together["valid_loss"] == pytest.approx(alone["valid_loss"], rel=1e-3)
+    with pytest.raises(ValueError, match="for objective: classify alone"):
+        Finetune(**FINETUNE | {"ranks": 2, "objective": "dialogue"})
 
 
 def test_from_records_to_a_judged_classifier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,10 +277,10 @@ def test_compressed_ranks_tell_what_they_sent(
     told = pretrain(Pretrain(**PRETRAIN | {"parallel": ranks}), context("ranks", "artifacts/pretrain")).metrics
     model, _ = load_checkpoint(Path("artifacts/pretrain/checkpoint"))
     one_step = 4 * sum(p.numel() for p in model.parameters()) / 1e6  # MB; a ring of two sends that much
-    dense_steps = round(0.2 * told["steps"])
+    dense_steps = compress["dense_steps"]
     line = next(line for line in capsys.readouterr().out.splitlines() if "MB sent" in line)
     sent, received = [float(word.replace(",", "")) for word in line.split() if word[0].isdigit()][:2]
-    assert sent == received
+    assert sent == received and told["steps"] > 4 * dense_steps
     assert dense_steps * one_step < sent <= (dense_steps + 0.2 * (told["steps"] - dense_steps)) * one_step + 0.1
 
 

@@ -66,6 +66,8 @@ def train_over_ranks(
     teacher: NDArray[np.float32] | None = None,
     distill: Distill | None = None,
     on_eval: Callable[[dict[str, float]], None] | None = None,
+    on_look: Callable[[int, dict[str, float]], None] | None = None,
+    note: Callable[[str], None] = print,
     progress: Bar | None = None,
     restarts: int = RESTARTS,
 ) -> History:
@@ -87,14 +89,20 @@ def train_over_ranks(
         beside.write_text(json.dumps(job), encoding="utf-8")
         beside.replace(folder / JOB)
 
+    shown = 0
+
     def on_line(line: str) -> None:
+        nonlocal shown
         told = json.loads(line) if line.startswith('{"') else {}
-        if "n" in told and progress is not None:
-            progress.advance(**told)
-        elif "step" in told and on_eval is not None:
-            on_eval(told)
+        if "done" in told and progress is not None:
+            progress.advance(told["done"] - shown, told["note"])  # ranks that were started again begin further back
+            shown = told["done"]
+        elif "evaluation" in told and on_eval is not None:
+            on_eval(told["evaluation"])
+        elif "look" in told and on_look is not None:
+            on_look(*told["look"])
         elif not told and line.strip():
-            print(line, flush=True)
+            note(line)
 
     if not end.exists():
         launch(ranks, MODULE, [str(folder)], on_line, restarts)
@@ -139,13 +147,28 @@ def read_rows(path: Path) -> tuple[Rows, NDArray[np.float32] | None]:
 
 
 class Teller:
-    """Progress and validations as lines that the process which started the ranks reads."""
+    """Progress, validations and looks as lines that the process which started the ranks reads."""
+
+    def __init__(self, first: bool) -> None:
+        self.first, self.done = first, 0
 
     def advance(self, n: int = 1, note: str = "") -> None:
-        print(json.dumps({"n": n, "note": note}), flush=True)
+        self.done += n
+        self.say({"done": self.done, "note": note})
 
     def on_eval(self, entry: dict[str, float]) -> None:
-        print(json.dumps(entry), flush=True)
+        self.say({"evaluation": entry})
+
+    def on_look(self, step: int, values: dict[str, float]) -> None:
+        self.say({"look": [step, values]})
+
+    def note(self, line: str) -> None:
+        if self.first:
+            print(line, flush=True)
+
+    def say(self, line: dict[str, Any]) -> None:
+        if self.first:
+            print(json.dumps(line), flush=True)
 
 
 def main() -> None:
@@ -157,7 +180,7 @@ def main() -> None:
         model.to(device)
         train, teacher = read_rows(folder / "train.npz")
         valid = read_rows(folder / "valid.npz")[0] if (folder / "valid.npz").exists() else None
-        teller = Teller() if dist.get_rank() == 0 else None
+        teller = Teller(dist.get_rank() == 0)
         history = train_classifier(
             model,
             train,
@@ -165,12 +188,14 @@ def main() -> None:
             valid=valid,
             teacher=teacher,
             distill=Distill(**job["distill"]) if job["distill"] is not None else None,
-            on_eval=teller.on_eval if teller is not None else None,
+            on_eval=teller.on_eval,
+            on_look=teller.on_look,
             progress=teller,
             state=folder / STATE,
+            note=teller.note,
             spread=Replicas,
         )
-        if dist.get_rank() == 0:
+        if teller.first:
             tensors = {f"model/{name}": tensor for name, tensor in model.state_dict().items()}
             save_state(folder / END, tensors, asdict(history))
 

@@ -261,6 +261,9 @@ def test_new_tokens_get_fresh_embeddings_and_the_rest_its_weights() -> None:
     assert torch.equal(model.blocks[0].attn.q.weight, backbone.blocks[0].attn.q.weight)
     same = answering_model(backbone, VOCAB, 0.1, seed=0)
     assert torch.equal(model.embed.weight, same.embed.weight)
+    untied = Transformer(replace(backbone.config, tied=False))
+    adopted = answering_model(untied, VOCAB, 0.1, seed=0)
+    assert torch.equal(adopted.output_weight[:-3], untied.output_weight) and len(adopted.output_weight) == VOCAB
 
 
 def test_a_model_that_sees_ahead_cannot_answer() -> None:

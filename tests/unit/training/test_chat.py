@@ -95,6 +95,7 @@ def test_the_oldest_messages_go_first_and_whole() -> None:
     dialogue = template.dialogue(said)
     kept = read_back(dialogue.ids.tolist())
     assert kept[0] == said[0] and kept[1:] == said[-len(kept) + 1 :]
+    assert kept[1].role == "user", "no answer is learned whose question is gone"
     assert dialogue.left_out == len(said) - len(kept) > 0 and dialogue.cut == 0 == whole.left_out
 
 

@@ -17,6 +17,7 @@ from training.model import Classifier, Transformer
 from training.peak import SIZES
 from training.predict import predict_logits
 from training.rows import Rows
+from training.state import load_state, save_state
 
 CONFIG = ClassifyConfig(
     epochs=4,
@@ -232,24 +233,46 @@ def test_balance_makes_classes_weigh_alike() -> None:
     assert totals.sum() == pytest.approx(70)
 
 
+def run_to(state: Path, average: float, kill_at: int | None = None) -> dict[str, torch.Tensor]:
+    """The weights that a run ends with (early ones, perhaps) and its losses; killed at a step where one is given."""
+
+    def on_step(step: int, _: int) -> None:
+        if step == kill_at:
+            raise KeyboardInterrupt
+
+    model = fresh(dropout=0.3)
+    config = replace(CONFIG, average=average, evaluations=2)
+    history = train_classifier(model, rows(60), config, valid=rows(20, 1), state=state, on_step=on_step)
+    losses = torch.tensor([entry["valid_loss"] for entry in history.evaluations], dtype=torch.float64)
+    return weights(model) | {"losses": losses}
+
+
 @pytest.mark.parametrize("average", [0.0, 0.9])
 def test_a_cut_run_ends_bit_equal(tmp_path: Path, average: float) -> None:
-    config = replace(CONFIG, average=average, evaluations=2)
-
-    def run(state: Path, kill_at: int | None = None) -> dict[str, torch.Tensor]:
-        def on_step(step: int, _: int) -> None:
-            if step == kill_at:
-                raise KeyboardInterrupt
-
-        model = fresh(dropout=0.3)
-        train_classifier(model, rows(60), config, valid=rows(20, 1), state=state, on_step=on_step)
-        return weights(model)
-
-    whole = run(tmp_path / "whole")
+    whole = run_to(tmp_path / "whole", average)
     with pytest.raises(KeyboardInterrupt):
-        run(tmp_path / "cut", kill_at=14)
+        run_to(tmp_path / "cut", average, kill_at=14)
     torch.manual_seed(7)
-    assert same(whole, run(tmp_path / "cut"))
+    assert same(whole, run_to(tmp_path / "cut", average))
+
+
+@pytest.mark.parametrize("forgotten", ["model/backbone.blocks.0", "optimizer/head", "average/", "rng", "step"])
+def test_forgetting_any_part_of_the_state_shows(tmp_path: Path, forgotten: str) -> None:
+    whole = run_to(tmp_path / "whole", 0.9)
+    with pytest.raises(KeyboardInterrupt):
+        run_to(tmp_path / "cut", 0.9, kill_at=14)
+    tensors, meta = load_state(tmp_path / "cut") or ({}, {})
+    found = [key for key in tensors if key.startswith(forgotten)]
+    if forgotten == "step":
+        meta["history"]["steps"] -= 1
+    elif forgotten == "rng":
+        tensors["rng"] = torch.Generator().manual_seed(5).get_state()
+    else:
+        assert found
+        for key in found:
+            tensors[key] = torch.zeros_like(tensors[key])
+    save_state(tmp_path / "cut", tensors, meta)
+    assert not same(whole, run_to(tmp_path / "cut", 0.9))
 
 
 def test_a_finished_state_is_not_trained_again(tmp_path: Path) -> None:

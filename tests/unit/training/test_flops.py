@@ -32,7 +32,12 @@ def counted(config: ModelConfig, kernel: str = "plain") -> int:
     return counter.get_total_flops()
 
 
-@pytest.mark.parametrize("config", [OURS, PRUNED, BERT], ids=["ours", "pruned", "bert"])
+SHARED = replace(OURS, layers=(LayerShape(4, 64, kv_heads=2),) * 2, activation="relu2", tied=False)
+
+
+@pytest.mark.parametrize(
+    "config", [OURS, PRUNED, BERT, SHARED], ids=["ours", "pruned", "bert", "grouped queries, untied"]
+)
 def test_a_step_takes_what_torch_counts(config: ModelConfig) -> None:
     assert pretraining_flops(config, TOKENS, ROWS * TOKENS, ROWS * TOKENS) == counted(config)
 

@@ -34,7 +34,10 @@ def prompts(count: int = 7) -> list[Ids]:
     return [rng.integers(2, 40, size).astype(np.int32) for size in rng.integers(1, 20, count)]
 
 
-@pytest.mark.parametrize("shape", [SHAPE, LEARNED], ids=["rotary", "learned"])
+SHARED = replace(SHAPE, layers=(LayerShape(4, 48, 2, 0.3), LayerShape(2, 32, 1, 0.3)), activation="dsrelu", tied=False)
+
+
+@pytest.mark.parametrize("shape", [SHAPE, LEARNED, SHARED], ids=["rotary", "learned", "shared keys"])
 @pytest.mark.parametrize("kernel", ["plain", "sdpa"])
 @pytest.mark.parametrize("decoding", [Decoding(24), Decoding(24, 1.3, 0.9, seed=4)], ids=["greedy", "drawn"])
 def test_with_the_cache_as_without_it(shape: ModelConfig, kernel: str, decoding: Decoding) -> None:

@@ -28,7 +28,7 @@ class Device:
     def __init__(self, of: Transformer, layer_ms: dict[str, float], rest_ms: dict[str, float]) -> None:
         self.model, self.layer_ms, self.rest_ms = of, layer_ms, rest_ms
 
-    def timer(self, layer: nn.Linear, rows: int, mode: Mode, precision: Precision) -> float:
+    def timer(self, layer: nn.Linear, rows: int, mode: Mode, choice: Choice) -> float:
         wide = "wide " if layer.out_features > layer.in_features else ""
         return self.layer_ms[wide + mode] / 1000
 
@@ -54,7 +54,7 @@ def test_layers_whose_shape_is_slower_compute_in_fp32() -> None:
     choice = Device(of, times, {"fp32": 1.0, "bf16": 1.0}).settle("bf16")
     wide = {name for name, layer in layers_of(of) if layer.out_features > layer.in_features}
     assert wide and choice.precision == "bf16" and choice.layers == {name: ["fp32"] for name in wide}
-    assert f"{len(wide)} layers in fp32" in choice.reason and "a pass takes" in choice.reason
+    assert f"{len(wide)} layers in fp32, the fastest" in choice.reason and "a pass takes" in choice.reason
     assert not any(isinstance(layer, MixedLinear) for _, layer in layers_of(of)), "the probe leaves no trace"
 
 
@@ -116,7 +116,7 @@ def test_the_pass_of_the_guard_computes_in_the_layers_modes() -> None:
 def test_a_real_layer_is_timed(mode: Mode) -> None:
     layer = nn.Linear(16, 32)
     before = {name: tensor.clone() for name, tensor in layer.state_dict().items()}
-    assert 0 < seconds_of(layer, 8, mode, "bf16" if mode == "fp32" else mode) < 5
+    assert 0 < seconds_of(layer, 8, mode, Choice("bf16" if mode == "fp32" else mode, "plain", "")) < 5
     assert all(torch.equal(tensor, before[name]) for name, tensor in layer.state_dict().items())
     assert layer.weight.grad is None
 

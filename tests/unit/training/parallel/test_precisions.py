@@ -22,6 +22,7 @@ from training.loader import TokenBatch, share
 from training.model import Transformer
 from training.numerics import Numerics
 from training.optim import make_adamw
+from training.parallel.compress import Compress, Compressed
 from training.parallel.layout import Layout, Mesh
 from training.parallel.reducer import AllReduce
 from training.parallel.run import check_precision_of, spread_over, told_by_first
@@ -71,14 +72,11 @@ def run(rank: int, state: Path, layout: Layout, precision: str, more: dict[str, 
 @pytest.mark.parametrize(
     ("layout", "precision"),
     [
-        (Layout(data=2), "fp16"),
         (Layout(tensor=2), "bf16"),
         (Layout(tensor=2), "fp16"),
         (Layout(pipeline=2, schedule="zero-bubble", sizes=(2, 2)), "bf16"),
         (Layout(pipeline=2, sizes=(1, 3)), "fp16"),
-        (Layout(data=2, shard=True), "bf16"),
         (Layout(data=2, shard=True), "fp16"),
-        (Layout(data=2), "fp8"),
         (Layout(data=2, shard=True), "fp8"),
         (Layout(pipeline=2, schedule="zero-bubble", sizes=(2, 2)), "fp8"),
         (Layout(data=2), "adaptive"),
@@ -170,3 +168,29 @@ def test_what_ranks_cannot_do_alike_is_refused_by_name(precision: Any, layout: L
         check_precision_of(layout, precision)
     check_precision_of(layout, "fp16")
     check_precision_of(Layout(data=2), precision)
+
+
+def remembered(rank: int, method: Any) -> dict[str, Any]:
+    """What a compressed step leaves for later, in gradients without their scale, before and after the scale changes."""
+    model = tiny(2)
+    world = Mesh(model, Layout(data=2), LENGTH, Compress(method, saved=0.8).exchange)
+    trainer = Trainer(model, make_adamw(model, 0.1), 1.0, world, Numerics(model, Choice("fp16", "plain", "")))
+    found = []
+    for factor in (1.0, 2.0**40):  # the second step overflows
+        parts = [share(batch, rank, 2) for batch in batches(2, 6)]
+
+        def loss_sum(batch: TokenBatch, by: float = factor) -> Tensor:
+            return token_loss_sum(model, batch, "fp16") * by
+
+        trainer.step(parts, loss_sum, lambda batch: batch.tokens, 1e-3)
+        assert world.reducer is not None and isinstance(world.reducer.exchange, Compressed)
+        late = world.reducer.exchange.late.memory
+        found.append({name: tensor / trainer.numerics.scale for name, tensor in late.items()})
+    return {"before": found[0], "after": found[1], "scale": trainer.numerics.scale}
+
+
+@pytest.mark.parametrize("method", ["top-k", "power-sgd"])
+def test_what_is_sent_later_follows_the_scale(method: str, tmp_path: Path) -> None:
+    for rank in worlds.run(2, tmp_path, remembered, method):
+        assert rank["scale"] == 32768.0 and any(tensor.any() for tensor in rank["before"].values())
+        assert all(torch.equal(tensor, rank["after"][name]) for name, tensor in rank["before"].items())
