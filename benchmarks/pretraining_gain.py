@@ -116,8 +116,7 @@ def docstrings(package: str) -> Iterator[str]:
                     yield text
 
 
-def backbone(folder: Path, shard: str | None, given: argparse.Namespace, seed: int
-) -> tuple[Transformer, float | None]:
+def backbone(folder: Path, shard: str | None, given: argparse.Namespace, seed: int) -> tuple[Transformer, float | None]:
     """A model pretrained on a shard, or not at all; and its loss on the validation mails then."""
     torch.manual_seed(seed)
     tokenizer = load_tokenizer(TOKENS / "tokenizer.json")
