@@ -116,13 +116,13 @@ def docstrings(package: str) -> Iterator[str]:
                     yield text
 
 
-def backbone(folder: Path, shard: str | None, given: argparse.Namespace, seed: int) -> tuple[Transformer, float]:
-    """A model pretrained on a shard, or not at all; and its loss on the validation mails."""
+def backbone(folder: Path, shard: str | None, given: argparse.Namespace, seed: int) -> tuple[Transformer, float | None]:
+    """A model pretrained on a shard, or not at all; and its loss on the validation mails then."""
     torch.manual_seed(seed)
     tokenizer = load_tokenizer(TOKENS / "tokenizer.json")
     model = Transformer(ModelConfig.from_depth(given.depth, tokenizer.get_vocab_size(), max_len=LENGTH))
     if shard is None:
-        return model, float("nan")
+        return model, None
     config = PretrainConfig(tokens=given.tokens, length=LENGTH, rows=8, seed=seed, evaluations=1)
     train = read_tokens(folder if shard == "corpus" else TOKENS, shard)
     done = pretrain(model, train, read_tokens(TOKENS, "valid"), config, state=folder / f"{shard}-{seed}")
@@ -158,7 +158,8 @@ def line(entry: dict[str, Any]) -> str:
     return (
         f"seed {entry['seed']}, {entry['labels'] or 'all'} labels, {entry['start']}: "
         f"F1 {entry['f1']:.4f} ({entry['f1_low']:.4f} to {entry['f1_high']:.4f}), over random {entry['gain']:+.4f} "
-        f"({entry['gain_low']:+.4f} to {entry['gain_high']:+.4f}), mails' loss {entry['lm_loss']:.3f}"
+        f"({entry['gain_low']:+.4f} to {entry['gain_high']:+.4f})"
+        + (f", mails' loss {entry['lm_loss']:.3f}" if entry["lm_loss"] is not None else "")
     )
 
 
