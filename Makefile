@@ -51,10 +51,7 @@ bench-train: $(READY) ## all that the training engine promises, beside claims an
 up: $(READY) ## the Prefect UI with the pipeline's form, until Ctrl-C
 	@$(BIN)/daymill up
 
-setbench-train: $(READY) ## all that the training engine promises, beside claims and peers: two hours (needs `daymill sample spam`)
-	PYTHONPATH=. $(BIN)/python benchmarks/train.py
-
-up: $(READY) ## the environment alone
+setup: $(READY) ## the environment alone
 
 input/spam: | $(READY)
 	@$(BIN)/daymill sample spam
