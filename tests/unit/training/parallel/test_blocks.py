@@ -15,9 +15,9 @@ from training.parallel.wire import ring_bytes
 @given(st.integers(1, 200_000), st.integers(2, 64), st.floats(0.5, 0.8))
 def test_blocks_cover_a_bucket_and_save_what_is_asked(numel: int, ranks: int, saved: float) -> None:
     blocks = cut(numel, ranks, saved)
-    assert blocks.count * blocks.block >= numel
+    assert blocks.numel >= numel and blocks.block >= blocks.picks
     assert 1 <= blocks.block <= MAX_BLOCK and 1 <= blocks.lanes <= LANES
-    gathered = (ranks - 1) * blocks.count * 4
+    gathered = (ranks - 1) * blocks.words * 4
     if numel >= MAX_BLOCK:  # a bucket smaller than a block has no share to save
         assert gathered <= (1 - saved) * ring_bytes(ranks, 4 * numel) + 1e-6
 
@@ -25,7 +25,7 @@ def test_blocks_cover_a_bucket_and_save_what_is_asked(numel: int, ranks: int, sa
 @pytest.mark.parametrize("numel", [1, 6, 200, 3_000, 100_000])
 @pytest.mark.parametrize("ranks", [2, 4, 8])
 def test_four_fifths_are_saved_of_all_but_the_smallest_buckets(numel: int, ranks: int) -> None:
-    sent = (ranks - 1) * cut(numel, ranks, 0.8).count * 4
+    sent = (ranks - 1) * cut(numel, ranks, 0.8).words * 4
     assert sent <= 0.2 * ring_bytes(ranks, 4 * numel) or numel < 20
 
 
@@ -44,13 +44,14 @@ def test_the_largest_of_each_block_is_taken_and_the_rest_is_left(dtype: torch.dt
     flat = torch.randn(numel, generator=torch.Generator().manual_seed(numel)).to(dtype)
     blocks = cut(numel, 4, 0.8)
     words, rest = chosen(flat, blocks)
-    assert words.shape == (blocks.count,) and words.element_size() == max(4, flat.element_size())
-    one, shape = (blocks.groups, 1, blocks.lanes), (blocks.groups, blocks.block, blocks.lanes)
-    padded = torch.cat([flat, flat.new_zeros(blocks.count * blocks.block - numel)]).view(shape)
-    places = (words & 255).long().view(one)
+    assert words.shape == (blocks.words,) and words.element_size() == max(4, flat.element_size())
+    picks, shape = (blocks.groups, blocks.picks, blocks.lanes), (blocks.groups, blocks.block, blocks.lanes)
+    padded = torch.cat([flat, flat.new_zeros(blocks.numel - numel)]).view(shape)
+    places = (words & 255).long().view(picks)
     values = (words & ~255).view(torch.float64 if dtype == torch.float64 else torch.float32).to(dtype)
-    assert torch.allclose(values.abs().view(one), padded.abs().amax(1, keepdim=True), rtol=2**-15)
-    put = torch.zeros_like(padded).scatter(1, places, values.view(one)).view(-1)[:numel]
+    largest = padded.abs().topk(blocks.picks, dim=1).values
+    assert torch.allclose(values.abs().view(picks), largest, rtol=2**-15)
+    put = torch.zeros_like(padded).scatter_add(1, places, values.view(picks)).view(-1)[:numel]
     assert torch.equal(put + rest, flat), "what is sent and what is left are what there was, to the bit"
 
 
