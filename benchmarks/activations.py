@@ -28,9 +28,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from data.tokens import TokenShard, encode, parse_tokenizer, read_tokens, train_tokenizer, window, write_tokens
 from training.config import LayerShape, ModelConfig
+from training.knobs import PretrainConfig
 from training.loader import PackedLoader
 from training.model import FeedForward, Transformer
-from training.pretrain import PretrainConfig, pretrain, set_training, token_loss_sum
+from training.pretrain import pretrain, set_training
+from training.ranks import token_loss_sum
 from training.sparse import Skip
 from training.sparsity import by_layer, flops, seconds, zero_share
 

@@ -139,9 +139,9 @@ def contestant(way: str) -> None:
 
     from training.config import ModelConfig
     from training.engine import open_engine
+    from training.knobs import PretrainConfig
     from training.loader import TokenBatch, batch_of
     from training.model import Transformer
-    from training.pretrain import PretrainConfig
 
     lengths = mails(WHOLE if way == "packed" else LONGEST)
     tokens = np.random.default_rng(0).integers(2, VOCAB, int(lengths.sum())).astype("<u2")

@@ -26,16 +26,17 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 
+from benchmarks.mails import mail_shards
 from benchmarks.peers import PeersOfOneProcess
-from data.tokens import TokenShard, encode, parse_tokenizer, read_tokens, train_tokenizer, window, write_tokens
+from data.tokens import TokenShard
 from training.config import ModelConfig
+from training.knobs import PretrainConfig
 from training.model import Transformer
 from training.parallel.compress import Compress
 from training.parallel.wire import ring_bytes
 from training.precision import Choice
-from training.pretrain import PretrainConfig, pretrain
+from training.pretrain import pretrain
 
-MAILS = Path("input/spam")
 OUT = Path("artifacts/bench/compression_convergence.json")
 CLAIM = 0.05
 CHARS, VOCAB, DEPTH, LENGTH, ROWS, LR = 1_600, 1_024, 2, 64, 16, 2e-3
@@ -53,40 +54,27 @@ def main() -> None:
     given = options.parse_args()
     torch.set_num_threads(1)
     found: dict[str, list[float]] = {}
-    with tempfile.TemporaryDirectory(prefix="convergence-") as folder:
-        train, valid = tokens(Path(folder))
-        for seed in range(given.seeds):
-            lengths = [round(share * given.steps) for share in SHORTER]
-            dense = [(length, run(train, valid, length, seed, None, 1)[0]) for length in lengths]
-            told = ", ".join(f"{loss:.4f} after {length}" for length, loss in dense)
-            print(f"seed {seed}: dense loss {told} steps", flush=True)
-            for name, compress in METHODS.items():
-                for ranks in given.ranks:
-                    how = replace(compress, saved=given.saved, dense_steps=given.dense_steps)
-                    loss, saved = run(train, valid, given.steps, seed, how, ranks)
-                    more = given.steps / steps_to(dense, loss) - 1
-                    found.setdefault(f"{name}, {ranks} ranks", []).append(more)
-                    of_run = saved * (1 - given.dense_steps / given.steps)
-                    line = f"loss {loss:.4f}: {more:+.1%} steps, {saved:.1%} fewer bytes a compressed step"
-                    line += f", {of_run:.1%} over the run"
-                    print(f"  {name}, {ranks} ranks: {line}", flush=True)
+    train, valid = mail_shards(VOCAB, CHARS, CHARS)
+    for seed in range(given.seeds):
+        lengths = [round(share * given.steps) for share in SHORTER]
+        dense = [(length, run(train, valid, length, seed, None, 1)[0]) for length in lengths]
+        told = ", ".join(f"{loss:.4f} after {length}" for length, loss in dense)
+        print(f"seed {seed}: dense loss {told} steps", flush=True)
+        for name, compress in METHODS.items():
+            for ranks in given.ranks:
+                how = replace(compress, saved=given.saved, dense_steps=given.dense_steps)
+                loss, saved = run(train, valid, given.steps, seed, how, ranks)
+                more = given.steps / steps_to(dense, loss) - 1
+                found.setdefault(f"{name}, {ranks} ranks", []).append(more)
+                of_run = saved * (1 - given.dense_steps / given.steps)
+                line = f"loss {loss:.4f}: {more:+.1%} steps, {saved:.1%} fewer bytes a compressed step"
+                line += f", {of_run:.1%} over the run"
+                print(f"  {name}, {ranks} ranks: {line}", flush=True)
     print(f"\n{'more steps to the same loss':28} {'mean':>8} {'worst':>8} {'claim':>8}")
     for name, values in found.items():
         print(f"{name:28} {mean(values):+8.1%} {max(values):+8.1%} {CLAIM:+8.0%}")
     OUT.parent.mkdir(parents=True, exist_ok=True)
     OUT.write_text(json.dumps({"more_steps": found, "claim": CLAIM}, indent=1) + "\n", encoding="utf-8")
-
-
-def tokens(folder: Path) -> tuple[TokenShard, TokenShard]:
-    """Every tenth mail is for validation."""
-    lines = [line for path in sorted(MAILS.glob("*.jsonl")) for line in path.open(encoding="utf-8")]
-    texts = [json.loads(line)["text"] for line in lines]
-    learned = train_tokenizer((window(text, CHARS, 0.5) for text in texts[1::10]), VOCAB)
-    tokenizer = parse_tokenizer(learned)
-    parts = {"valid": texts[::10], "train": [text for at, text in enumerate(texts) if at % 10]}
-    for name, part in parts.items():
-        write_tokens(folder, name, encode(tokenizer, part, CHARS + 1, CHARS, 0.5), tokenizer.get_vocab_size())
-    return read_tokens(folder, "train"), read_tokens(folder, "valid")
 
 
 def run(

@@ -65,11 +65,13 @@ def contestant(name: str) -> None:
 
 def ours() -> Turn:
     from training.config import LayerShape, ModelConfig
+    from training.knobs import PretrainConfig
     from training.loader import PackedLoader, batch_of
     from training.memory import keep_freed_memory
     from training.model import Transformer
     from training.optim import make_adamw
-    from training.pretrain import PretrainConfig, probe, token_loss_sum
+    from training.pretrain import probe
+    from training.ranks import token_loss_sum
     from training.step import Trainer
 
     keep_freed_memory()

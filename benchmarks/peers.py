@@ -17,7 +17,7 @@ from training.loader import share
 from training.model import Transformer
 from training.parallel.reducer import Exchange, Timing, buckets_of
 from training.parallel.wire import Traffic, Waiting, Wire, ring_bytes
-from training.pretrain import OneProcess
+from training.ranks import OneProcess
 from training.world import Alone, accumulate_here
 
 

@@ -23,17 +23,19 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from data.tokens import TokenShard, encode, parse_tokenizer, train_tokenizer
+from benchmarks.mails import mail_shards
+from data.tokens import TokenShard
 from training.config import ModelConfig
+from training.knobs import PretrainConfig
 from training.loader import TokenBatch
 from training.mixed import layers_of, make_plain, set_modes
 from training.model import Transformer
 from training.precision import Choice, Precision
-from training.pretrain import PretrainConfig, pretrain, token_loss_sum, validation_loss
+from training.pretrain import pretrain, validation_loss
+from training.ranks import token_loss_sum
 from training.settle import OFFERED, seconds_of
 
 VOCAB, DEPTH, LENGTH, ROWS, RATE = 2048, 3, 128, 4, 5e-4
@@ -75,23 +77,6 @@ class Wide(TorchDispatchMode):
             return func(*args, **(kwargs or {}))
         product = args[0].float() @ args[1].float()
         return kwargs["out"].copy_(product) if kwargs and "out" in kwargs else product.to(args[0].dtype)
-
-
-def shards(folder: Path) -> tuple[TokenShard, TokenShard]:
-    """Tokens of the mails: every tenth is for validation."""
-    files = sorted(folder.glob("*.jsonl"))
-    if not files:
-        raise SystemExit(f"{folder}: no mails there; run `daymill sample spam` first")
-    texts = [json.loads(line)["text"][:4000] for path in files for line in path.open(encoding="utf-8")]
-    texts = [texts[at] for at in np.random.default_rng(0).permutation(len(texts))]
-    tokenizer = parse_tokenizer(train_tokenizer(texts[:2000], VOCAB))
-    ids = encode(tokenizer, texts, 1024, 4000)
-    return joined([each for n, each in enumerate(ids) if n % 10]), joined(ids[::10])
-
-
-def joined(documents: list[Any]) -> TokenShard:
-    bounds = np.concatenate([[0], np.cumsum([len(each) for each in documents])])
-    return TokenShard(np.concatenate(documents).astype("<u2"), bounds)
 
 
 def config_of(way: str, seed: int, steps: int) -> PretrainConfig:
@@ -190,10 +175,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=120)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--texts", type=Path, default=TEXTS)
     parser.add_argument("--speed", action="store_true")
     given = parser.parse_args()
-    train, valid = shards(given.texts)
+    train, valid = mail_shards(VOCAB)
     plain = bytes_of("fp32")
     report: dict[str, Any] = {"steps": given.steps, "ways": {}}
     trained = fresh(0)

@@ -32,14 +32,15 @@ from data.corpus import Tally, documents
 from data.heldout import HeldOut
 from data.shards import read_table
 from data.tokens import encode, load_tokenizer, read_tokens, write_tokens
-from training.classify import ClassifyConfig, train_classifier
+from training.classify import train_classifier
 from training.config import ModelConfig
 from training.decision import decide
 from training.finetune import calibrate, classifier_from, positive_label
+from training.knobs import ClassifyConfig, PretrainConfig
 from training.metrics import bootstrap_interval, paired_bootstrap
 from training.model import Transformer
 from training.predict import predict_logits
-from training.pretrain import PretrainConfig, pretrain
+from training.pretrain import pretrain
 from training.rows import Rows, load_rows
 
 SPLIT, TOKENS = Path("artifacts/split"), Path("artifacts/tokenize")

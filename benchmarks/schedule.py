@@ -24,8 +24,9 @@ import torch
 
 from data.tokens import load_tokenizer, read_tokens
 from training.config import ModelConfig
+from training.knobs import PretrainConfig
 from training.model import Transformer
-from training.pretrain import PretrainConfig, pretrain
+from training.pretrain import pretrain
 
 TOKENS = Path("artifacts/tokenize")
 OUT = Path("artifacts/bench/schedule.json")

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.turns import answer, contest, medians
 
 if TYPE_CHECKING:
-    from training.pretrain import Progressed
+    from training.history import Progressed
 
 DEPTH, LENGTH, ROWS, VOCAB, EVERY = 3, 256, 8, 8192, 20
 STEPS, ROUNDS = 60, 15
@@ -85,8 +85,9 @@ def run(steps: int, every: int, save_every_s: float) -> Progressed:
     from data.tokens import TokenShard
     from training.config import ModelConfig
     from training.curves import open_curves
+    from training.knobs import PretrainConfig
     from training.model import Transformer
-    from training.pretrain import PretrainConfig, pretrain
+    from training.pretrain import pretrain
 
     torch.set_num_threads(1)
     random = np.random.default_rng(0)

@@ -110,7 +110,7 @@ class Trained:
         from training.parallel.layout import Layout, Mesh
         from training.parallel.reducer import AllReduce, Exchange
         from training.parallel.wire import Wire
-        from training.pretrain import token_loss_sum
+        from training.ranks import token_loss_sum
         from training.step import Trainer
 
         torch.set_num_threads(1)

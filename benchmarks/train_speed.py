@@ -107,11 +107,13 @@ def rate_at(step: int) -> float:
 def ours(layers: int, width: int) -> Turn:
     """The pretraining step as the stage runs it: packed rows, probes at start, clipping, fused AdamW."""
     from training.config import LayerShape, ModelConfig
+    from training.knobs import PretrainConfig
     from training.loader import batch_of
     from training.memory import keep_freed_memory
     from training.model import Transformer
     from training.optim import make_adamw
-    from training.pretrain import PretrainConfig, probe, token_loss_sum
+    from training.pretrain import probe
+    from training.ranks import token_loss_sum
     from training.step import Trainer
 
     keep_freed_memory()

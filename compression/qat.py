@@ -19,7 +19,7 @@ from compression.ranges import calibrate
 from compression.recovery import Recovery, recover, watch
 from data.errors import DaymillError
 from training.checkpoint import Card, load_card, load_tensors, save_checkpoint
-from training.classify import Bar
+from training.listeners import Bar
 from training.model import Classifier
 
 Ranges = dict[str, tuple[float, float]]

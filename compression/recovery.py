@@ -14,7 +14,9 @@ from compression.importance import Batch
 from compression.prune import Chooser, kept_share, shrink, step_shares
 from data.errors import DaymillError
 from training.checkpoint import Card, load_checkpoint, save_checkpoint
-from training.classify import Bar, ClassifyConfig, Distill, train_classifier
+from training.classify import train_classifier
+from training.knobs import ClassifyConfig, Distill
+from training.listeners import Bar
 from training.model import Classifier
 from training.precision import Choice, Precision, autocast, choose
 from training.predict import predict_logits

@@ -23,10 +23,12 @@ from training.checkpoint import Card, save_checkpoint
 from training.curves import Wandb, open_curves
 from training.device import best_device
 from training.generate import Decoding, generate
+from training.history import Progressed
+from training.knobs import PretrainConfig
 from training.model import Transformer
 from training.page import page
 from training.precision import Choice
-from training.pretrain import PretrainConfig, Progressed, check_finite, pretrain, validation_loss
+from training.pretrain import check_finite, pretrain, validation_loss
 from training.rouge import lead_words, nearest, rouge, rouge_report
 from training.state import load_state, part
 

@@ -22,13 +22,15 @@ from tasks.stage import Context, Result, run
 from tasks.telemetry import Look
 from training.baselines import Baseline, majority, tfidf
 from training.checkpoint import load_checkpoint, save_checkpoint
-from training.classify import ClassifyConfig, History, train_classifier
+from training.classify import train_classifier
 from training.clock import breakdown
 from training.curves import open_curves
 from training.decision import decide, score
 from training.device import best_device
 from training.finetune import Labelled, calibrate, classifier_from, make_card, positive_label
+from training.history import History
 from training.huggingface import adopt
+from training.knobs import ClassifyConfig
 from training.model import Transformer
 from training.numerics import computed_in
 from training.page import page

@@ -21,6 +21,9 @@ from training.clock import breakdown
 from training.config import ModelConfig
 from training.curves import open_curves
 from training.device import best_device
+from training.history import Progressed
+from training.knobs import PretrainConfig
+from training.listeners import Curves
 from training.loader import PackedLoader, TokenBatch
 from training.model import Transformer
 from training.numerics import computed_in, write_record
@@ -32,7 +35,7 @@ from training.parallel.orders import SCHEDULES
 from training.parallel.planner import measure, plans, table
 from training.parallel.run import check_precision_of
 from training.parallel.worker import Job
-from training.pretrain import Curves, PretrainConfig, Progressed, check_finite, pretrain, set_training
+from training.pretrain import check_finite, pretrain, set_training
 from training.sparsity import by_layer
 from training.state import load_state, part
 
@@ -228,9 +231,8 @@ def over_ranks(
     """The same run by several ranks of this machine; `model` is given what they trained."""
     state.parent.mkdir(parents=True, exist_ok=True)
     path = state.with_name("job.json")
-    if (
-        not path.exists()
-    ):  # a run that goes on keeps its stages: measured anew they might be others, and the last bits too
+    # A run that goes on keeps its stages: measured anew they might be others, and the last bits too.
+    if not path.exists():
         layout = layout_of(model, config, parallel)
         check_precision_of(layout, config.precision)
         job = Job(

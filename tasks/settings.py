@@ -21,17 +21,17 @@ from tasks.pretrain import TOKENS, Pretrain
 from tasks.progress import Progress
 from tasks.stage import content_hash
 from training.batch_trial import Job as BatchJob
-from training.classify import ClassifyConfig
 from training.classify import Job as ClassifyJob
 from training.config import ModelConfig
 from training.device import best_device
 from training.engine import open_engine, weight_of
 from training.finetune import classifier_from
+from training.knobs import ClassifyConfig, PretrainConfig
 from training.ladder import Rung, climb, plan, predictions, write_json
 from training.largest_batch import Try, largest, memory_to_spare, search, split_of, trial
 from training.loader import PackedLoader, batch_of
 from training.model import Transformer
-from training.pretrain import PROBE_ROWS, PretrainConfig
+from training.pretrain import PROBE_ROWS
 from training.range_test import Advice, Sweep, advise, rates_between, rounded, sweep
 from training.rows import load_rows
 from training.settings_plots import draw_ladder, draw_sweep

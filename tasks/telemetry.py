@@ -6,7 +6,7 @@ from pydantic import Field
 
 from tasks.params import Params
 from training.curves import Wandb
-from training.pretrain import Progressed
+from training.history import Progressed
 
 
 class Look(Params):

@@ -20,11 +20,13 @@ from data.batching import IGNORE, pack_documents
 from data.errors import DaymillError
 from data.tokens import TokenShard
 from training.config import ModelConfig
+from training.knobs import PretrainConfig
 from training.loader import TokenBatch, batch_of
 from training.model import Transformer
 from training.optim import decay_groups, make_adamw
 from training.precision import KERNELS
-from training.pretrain import PretrainConfig, pretrain, rate_of, set_training, token_loss_sum
+from training.pretrain import pretrain, rate_of, set_training
+from training.ranks import token_loss_sum
 from training.state import load_state, save_state
 from training.step import Trainer
 

@@ -18,9 +18,10 @@ import torch
 from data.parent import end_with_parent
 from training.config import ModelConfig
 from training.engine import open_engine
+from training.knobs import PretrainConfig
 from training.loader import TokenBatch
 from training.model import Transformer
-from training.pretrain import PROBE_ROWS, PretrainConfig
+from training.pretrain import PROBE_ROWS
 
 MIB = 1 << 20
 OUT_OF_MEMORY = 77  # exit code: an allocation was refused

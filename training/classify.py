@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,6 +23,9 @@ from data.tokens import pad
 from training.clock import DATA, TELEMETRY, VALIDATION
 from training.device import device_of, moved
 from training.flops import classifying_flops
+from training.history import History
+from training.knobs import ClassifyConfig, Distill
+from training.listeners import Bar
 from training.losses import label_loss_sum, soft_loss_sum
 from training.memory import keep_freed_memory
 from training.metrics import best_threshold, confusion, headline
@@ -44,76 +47,6 @@ from training.telemetry import Telemetry
 from training.world import seed_of
 
 PROBE_ROWS = 4
-
-
-@dataclass(frozen=True)
-class Distill:
-    """How a student follows its teacher: share of the soft loss (the rest: true labels), and hidden states."""
-
-    weight: float = 0.7
-    temperature: float = 2.0
-    hidden: float = 0.0  # weight of the mean squared error of the last hidden states (equal widths only)
-
-
-@dataclass(frozen=True)
-class ClassifyConfig:
-    """Knobs of one training run; `steps` counts updates and goes before `epochs` where given."""
-
-    epochs: float = 3.0
-    steps: int | None = None
-    rows: int = 32  # rows of one update
-    max_tokens: int = 4096  # padded tokens of one micro-batch
-    batches: Literal["buckets", "padded"] = "buckets"  # how a step's rows become micro-batches
-    lr: float = 1e-3
-    warmup: float = 0.1  # share of the steps; 1 and more: steps
-    floor: float = 0.05  # last learning rate as a share of the peak
-    weight_decay: float = 0.05
-    clip: float = 1.0
-    smoothing: float = 0.05
-    balance: bool = False  # weight classes by the inverse of their share
-    average: float = 0.0  # decay of the moving average of weights that is evaluated and kept; 0 keeps the last
-    evaluations: float = 1.0  # per epoch
-    patience: int = 3  # evaluations without a lower validation loss before stopping; 0 never stops
-    precision: Precision | None = None  # None: measure
-    emulate: bool = False  # compute the precision's rounding whatever it costs, also where the device lacks it
-    attention: Kernel | None = None  # None: measure
-    positive: int | None = None  # index of the label whose F1 is reported on the way
-    save_share: float = 0.02  # of the wall time that saving the state may take; 0: no limit
-    look_every: int = 0  # steps between close looks of telemetry; 0: none
-    seed: int = 0
-
-
-@dataclass
-class History:
-    """What happened: one entry an evaluation, and the totals."""
-
-    evaluations: list[dict[str, float]] = field(default_factory=list)
-    steps: int = 0
-    tokens: int = 0  # real tokens that went through the model
-    padded: int = 0  # places that they took
-    seconds: float = 0.0
-    best_step: int = 0
-    choice: dict[str, Any] = field(default_factory=dict)  # training.precision.Choice
-    skipped: int = 0  # steps that were not finite: their rows are used up, nothing else of them counts
-    numerics: dict[str, Any] = field(default_factory=dict)  # training.numerics.Numerics.state
-    stopped_early: bool = False
-    warmup: int = 0  # steps
-    looks: list[tuple[int, dict[str, float]]] = field(default_factory=list)  # step and values (training.telemetry)
-    spent: dict[str, float] = field(default_factory=dict)  # seconds by part
-    peak: dict[str, Any] = field(default_factory=dict)  # training.peak.Peak, where telemetry is on
-
-    @property
-    def waiting(self) -> int:
-        """Evaluations since the best one."""
-        return sum(entry["step"] > self.best_step for entry in self.evaluations)
-
-    @property
-    def tokens_per_s(self) -> float:
-        return self.tokens / self.seconds if self.seconds else 0.0
-
-
-class Bar(Protocol):
-    def advance(self, n: int = 1, note: str = "") -> Any: ...
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from training.knobs import PretrainConfig
 from training.loader import TokenBatch
 from training.memory import keep_freed_memory
 from training.mixed import set_modes
 from training.model import Transformer
 from training.numerics import Numerics
 from training.optim import make_adamw
-from training.pretrain import PretrainConfig, probe, set_training, token_loss_sum
+from training.pretrain import probe, set_training
+from training.ranks import token_loss_sum
 from training.step import StepReport, Trainer
 
 

@@ -21,8 +21,10 @@ from data.errors import DaymillError
 from data.tokens import TokenShard
 from training.config import ModelConfig
 from training.device import best_device
+from training.knobs import PretrainConfig
+from training.listeners import Bar
 from training.model import Transformer
-from training.pretrain import Bar, PretrainConfig, pretrain
+from training.pretrain import pretrain
 
 PER_PARAMETER_AND_TOKEN = 6  # floating-point operations of a forward and a backward pass
 

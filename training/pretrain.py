@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -18,7 +16,9 @@ from data.tokens import TokenShard
 from training.clock import DATA, TELEMETRY, VALIDATION
 from training.device import compile_blocks, device_of
 from training.flops import pretraining_flops
-from training.layers import OneRank, View
+from training.history import Progressed
+from training.knobs import PretrainConfig
+from training.listeners import Bar, Curves
 from training.loader import PackedLoader, TokenBatch, batch_of
 from training.memory import keep_freed_memory
 from training.mixed import leaves_plain, set_modes
@@ -26,195 +26,17 @@ from training.model import Transformer
 from training.numerics import Numerics, read_record
 from training.optim import make_adamw
 from training.peak import Peak, peak_of
-from training.precision import Choice, Kernel, Precision, Scaling, autocast
-from training.schedule import Decay, learning_rate, warmup_steps
+from training.precision import Choice, Kernel, Precision
+from training.ranks import OneProcess, Ranks, Spread, token_loss_sum
+from training.schedule import learning_rate
 from training.settle import settle
 from training.spacing import Spacing
 from training.sparse import Skip, theta_at
-from training.state import load_state, part, restore_training, save_state, training_tensors
+from training.state import load_state, part, save_state
 from training.step import Trainer
 from training.telemetry import Telemetry
-from training.world import Alone, World
 
 PROBE_ROWS = 2
-
-
-@dataclass(frozen=True)
-class PretrainConfig:
-    """Knobs of a run; a step sees rows x length x accumulate token places."""
-
-    tokens: int  # token places to train on; 0 leaves the random weights
-    length: int = 256  # places of a packed row
-    rows: int = 16  # rows of a micro-batch
-    accumulate: int = 1  # micro-batches of a step
-    lr: float = 2e-3
-    warmup: float = 0.1  # share of the steps; 1 and more: steps
-    floor: float = 0.05  # last learning rate as a share of the peak
-    decay: Decay = "cosine"  # from the peak to the floor
-    weight_decay: float = 0.1
-    clip: float = 1.0
-    smoothing: float = 0.0  # of the targets, in training alone
-    theta_ramp: float = 0.0  # share of the steps in which D-SReLU's scheduled theta rises from 0; 0: it holds at once
-    skip: Literal["none", "neurons", "tokens"] = "none"  # what leaves D-SReLU's backward passes
-    skip_share: float = 0.6
-    seed: int = 0
-    evaluations: int = 4  # validations on the way, the last one at the end
-    valid_tokens: int = 50_000  # token places of a validation; 0: all
-    save_every_s: float = 15.0
-    save_share: float = 0.02  # of the wall time that checkpoints may take; 0: no limit
-    patience: int = 0  # validations without a lower loss before the run ends; 0: none ends it
-    keep_best: bool = False  # the state also holds the weights of the lowest validation loss, as `best/...`
-    precision: Precision | None = None  # None: measure
-    emulate: bool = False  # compute the precision's rounding whatever it costs, also where the device lacks it
-    fp8_scaling: Scaling = "tensor"
-    replay: str | None = None  # a run's precision.json: its choices and decisions are taken again
-    attention: Kernel | None = None  # None: measure
-    compile: bool = False  # blocks, on a GPU
-    look_every: int = 0  # steps between close looks of telemetry; 0: none
-
-    @property
-    def steps(self) -> int:
-        return math.ceil(self.tokens / (self.rows * self.length * self.accumulate))
-
-    @property
-    def warmup_steps(self) -> int:
-        return warmup_steps(self.warmup, self.steps)
-
-    @property
-    def places(self) -> int:
-        """Token places of all steps."""
-        return self.steps * self.rows * self.length * self.accumulate
-
-
-@dataclass
-class Progressed:
-    """What a run has done so far; the part of its state that is not tensors."""
-
-    step: int = 0
-    tokens: int = 0
-    seconds: float = 0.0
-    position: dict[str, int] = field(default_factory=lambda: {"epoch": 0, "row": 0})
-    choice: dict[str, Any] = field(default_factory=dict)
-    skipped: int = 0  # steps that were not finite: their rows are used up, nothing else of them counts
-    numerics: dict[str, Any] = field(default_factory=dict)  # training.numerics.Numerics.state
-    points: list[tuple[int, dict[str, float]]] = field(default_factory=list)
-    spent: dict[str, float] = field(default_factory=dict)  # seconds by part (training.telemetry)
-    peak: dict[str, Any] = field(default_factory=dict)  # training.peak.Peak, where telemetry is on
-
-    @property
-    def tokens_per_s(self) -> float:
-        return self.tokens / self.seconds if self.seconds else 0.0
-
-    def last(self, name: str) -> float:
-        """The latest value of a curve; 0 where it has none."""
-        return next((values[name] for _, values in reversed(self.points) if name in values), 0.0)
-
-    @property
-    def validations(self) -> list[tuple[int, float]]:
-        """Steps and losses of the validations so far."""
-        return [(step, values["valid/loss"]) for step, values in self.points if "valid/loss" in values]
-
-    @property
-    def best_step(self) -> int:
-        """The step of the lowest validation loss, the first of equal ones; 0 before any."""
-        return min(self.validations, key=lambda point: point[1], default=(0, 0.0))[0]
-
-    @property
-    def waiting(self) -> int:
-        """Validations since the best one."""
-        best = self.best_step
-        return sum(step > best for step, _ in self.validations)
-
-    def ended(self, config: PretrainConfig) -> bool:
-        """Whether all steps are taken, or the validation loss no longer falls."""
-        return self.step >= config.steps or 0 < config.patience <= self.waiting
-
-
-class Bar(Protocol):
-    def advance(self, count: int = 1, note: str = "") -> None: ...
-
-
-class Curves(Protocol):
-    def log(self, step: int, values: Mapping[str, float]) -> None: ...
-
-
-class Ranks(Protocol):
-    """The ranks of a run, seen from one of them; each calls the same methods in the same order."""
-
-    world: World
-
-    @property
-    def first(self) -> bool:
-        """Whether this rank tells and saves."""
-        ...
-
-    @property
-    def view(self) -> View:
-        """The ranks as telemetry sees them."""
-        ...
-
-    def choice(self, mine: Choice) -> Choice:
-        """What the first rank chose."""
-        ...
-
-    def share(self, batches: list[TokenBatch], seed: int, step: int) -> list[TokenBatch]:
-        """This rank's rows of a step's batches."""
-        ...
-
-    def loss_sum(self, batches: list[TokenBatch], precision: Precision) -> float:
-        """Summed loss of some batches over all ranks; nothing is learned."""
-        ...
-
-    def agreed(self, flag: bool) -> bool:
-        """What the first rank says."""
-        ...
-
-    def moved(self) -> bool:
-        """After a save: whether the run is to go on from there under another layout."""
-        ...
-
-    def tensors(self, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-        """What is to be saved, on the first rank."""
-        ...
-
-    def restore(self, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-        """Go on from what was saved."""
-        ...
-
-
-Spread = Callable[[Transformer, Choice], Ranks]
-
-
-class OneProcess:
-    """A run of one process."""
-
-    first = True
-
-    def __init__(self, model: Transformer) -> None:
-        self.model = model
-        self.world: World = Alone()
-        self.view: View = OneRank()
-
-    def choice(self, mine: Choice) -> Choice:
-        return mine
-
-    def share(self, batches: list[TokenBatch], seed: int, step: int) -> list[TokenBatch]:  # noqa: ARG002
-        return batches
-
-    def loss_sum(self, batches: list[TokenBatch], precision: Precision) -> float:
-        return sum(token_loss_sum(self.model, batch, precision).item() for batch in batches)
-
-    def agreed(self, flag: bool) -> bool:
-        return flag
-
-    def moved(self) -> bool:
-        return False
-
-    def tensors(self, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-        return training_tensors(self.model, optimizer)
-
-    def restore(self, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-        restore_training(self.model, optimizer, tensors)
 
 
 @leaves_plain
@@ -380,13 +202,6 @@ def probe(model: Transformer, batch: TokenBatch, config: PretrainConfig) -> Choi
         emulate=config.emulate,
         scaling=config.fp8_scaling,
     )
-
-
-def token_loss_sum(model: Transformer, batch: TokenBatch, precision: Precision = "fp32") -> Tensor:
-    """Summed next-token loss of a batch of packed rows; documents do not see each other."""
-    with autocast(precision, batch.ids.device):
-        summed: Tensor = model(batch.ids, batch.targets, batch.docs)
-        return summed
 
 
 def flops_of(model: Transformer, batches: list[TokenBatch]) -> int:

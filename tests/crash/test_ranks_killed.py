@@ -16,12 +16,14 @@ import torch
 
 from data.errors import DaymillError
 from data.tokens import read_tokens, write_tokens
+from tests.processes import ranks_of
 from training.config import LayerShape, ModelConfig
+from training.knobs import PretrainConfig
 from training.model import Transformer
 from training.parallel.launch import launch
 from training.parallel.layout import Layout
 from training.parallel.worker import Job
-from training.pretrain import PretrainConfig, pretrain
+from training.pretrain import pretrain
 from training.state import load_state, part
 
 pytestmark = pytest.mark.slow
@@ -44,20 +46,6 @@ def documents(seed: int) -> list[np.ndarray]:
     """A token is mostly followed by its successor: something to learn."""
     rng = np.random.default_rng(seed)
     return [(np.cumsum(rng.random(length) < 0.9) % 60).astype(np.uint16) for length in rng.integers(2, 60, 100)]
-
-
-def workers(job: Path) -> list[int]:
-    """Processes that run this job."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                command = (entry / "cmdline").read_bytes().split(b"\0")
-            except OSError:
-                continue  # it ended meanwhile
-            if b"training.parallel.worker" in command and str(job).encode() in command and b"-c" not in command:
-                found.append(int(entry.name))
-    return found
 
 
 def listening() -> set[str]:
@@ -93,7 +81,7 @@ def test_a_killed_rank_is_started_again_and_nothing_is_lost(tmp_path: Path) -> N
             if told["step"] == 3:
                 heard_at.update(listening())
             if told["step"] == 12 and not killed and (tmp_path / "state").exists():
-                killed.extend(workers(path)[-1:])
+                killed.extend(ranks_of("training.parallel.worker", str(path))[-1:])
                 os.kill(killed[0], signal.SIGKILL)
 
     launch(2, "training.parallel.worker", [str(path)], on_line)
@@ -116,4 +104,4 @@ def test_ranks_that_cannot_run_say_why_and_end(tmp_path: Path) -> None:
     with pytest.raises(DaymillError, match=r"2 ranks of training\.parallel\.worker ended with"):
         launch(2, "training.parallel.worker", [str(path)], said.append, restarts=0)
     assert any("makes 3 ranks; 2 were started" in line for line in said)
-    assert not workers(path)
+    assert not ranks_of("training.parallel.worker", str(path))

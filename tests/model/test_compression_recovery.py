@@ -22,8 +22,9 @@ from compression.recovery import Plan, Pruned, Recovery, load_classifier, prune_
 from compression.verdict import appraise
 from data.errors import DaymillError
 from training.checkpoint import Card, save_checkpoint
-from training.classify import ClassifyConfig, train_classifier
+from training.classify import train_classifier
 from training.config import ModelConfig
+from training.knobs import ClassifyConfig
 from training.model import Classifier, Transformer
 from training.predict import predict_logits
 from training.rows import Rows

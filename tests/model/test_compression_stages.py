@@ -21,9 +21,10 @@ from compression.quantize import load_quantized
 from data.shards import RECORD_SCHEMA, ShardWriter
 from data.tokens import parse_tokenizer, train_tokenizer
 from training.checkpoint import Card, load_card, load_checkpoint, load_tensors, save_checkpoint
-from training.classify import ClassifyConfig, train_classifier
+from training.classify import train_classifier
 from training.config import ModelConfig
 from training.decision import decide
+from training.knobs import ClassifyConfig
 from training.model import Classifier, Transformer
 from training.predict import predict_logits
 from training.rows import load_rows

@@ -15,9 +15,10 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 from data.errors import DaymillError
 from data.tokens import encode, pad, parse_tokenizer
 from training.checkpoint import Card, load_checkpoint, save_checkpoint
-from training.classify import ClassifyConfig, train_classifier
+from training.classify import train_classifier
 from training.finetune import classifier_from
 from training.huggingface import adopt
+from training.knobs import ClassifyConfig
 from training.rows import Rows
 
 TEXTS = ["The invoice is overdue, pay now!", "", "Lunch at 12?", "valve " * 40, "Ünïcode — 中文 😀"]

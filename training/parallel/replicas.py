@@ -21,8 +21,11 @@ from torch import nn
 
 from data.errors import DaymillError
 from training.checkpoint import Card, load_checkpoint, save_checkpoint
-from training.classify import Bar, ClassifyConfig, Distill, History, train_classifier
+from training.classify import train_classifier
+from training.history import History
+from training.knobs import ClassifyConfig, Distill
 from training.layers import View
+from training.listeners import Bar
 from training.model import Classifier
 from training.parallel.launch import RESTARTS, joined, launch
 from training.parallel.layout import Layout, Mesh

@@ -22,7 +22,7 @@ from training.parallel.view import MeshView
 from training.parallel.whole import restore_part, whole_tensors
 from training.parallel.wire import Wire
 from training.precision import Choice, Precision
-from training.pretrain import token_loss_sum
+from training.ranks import token_loss_sum
 from training.state import part
 from training.world import World, seed_of
 

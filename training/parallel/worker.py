@@ -19,6 +19,7 @@ import torch.distributed as dist
 
 from data.tokens import VALID, learned_from, read_tokens
 from training.config import ModelConfig
+from training.knobs import PretrainConfig
 from training.model import Transformer
 from training.parallel.compress import Compress
 from training.parallel.launch import joined
@@ -27,7 +28,7 @@ from training.parallel.rebalance import Split
 from training.parallel.reducer import AllReduce
 from training.parallel.run import ManyRanks, Rebalance, spread_over
 from training.precision import Choice
-from training.pretrain import PretrainConfig, pretrain
+from training.pretrain import pretrain
 
 
 @dataclass(frozen=True)

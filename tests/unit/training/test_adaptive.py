@@ -16,11 +16,12 @@ from data.errors import DaymillError
 from tests.unit.training.test_pretrain import CONFIG, Killed, assert_equal, shard
 from training.adaptive import Layer, Look, Rules, objection, relative_update
 from training.config import ModelConfig
+from training.history import Progressed
 from training.mixed import Mode
 from training.model import Transformer
 from training.numerics import read_record, write_record
 from training.optim import make_adamw
-from training.pretrain import Progressed, pretrain
+from training.pretrain import pretrain
 from training.state import load_state, save_state
 
 RULES = Rules()

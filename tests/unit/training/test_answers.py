@@ -20,10 +20,13 @@ from data.tokens import TokenShard, parse_tokenizer, train_tokenizer
 from training.answers import answering_model, check_causal
 from training.chat import Limits, Template, as_shard, with_roles
 from training.config import ModelConfig
+from training.history import Progressed
+from training.knobs import PretrainConfig
 from training.loader import TokenBatch, batch_of
 from training.model import Transformer
 from training.optim import make_adamw
-from training.pretrain import PretrainConfig, Progressed, pretrain, token_loss_sum, validation_loss
+from training.pretrain import pretrain, validation_loss
+from training.ranks import token_loss_sum
 from training.state import load_state, part, save_state
 from training.step import Trainer
 

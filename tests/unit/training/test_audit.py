@@ -16,10 +16,11 @@ from data.batching import PackedRows, pack_documents
 from data.tokens import TokenShard
 from training import audit, pretrain, step
 from training.config import ModelConfig
+from training.knobs import PretrainConfig
 from training.loader import TokenBatch
 from training.model import Transformer
 from training.precision import Precision
-from training.pretrain import PretrainConfig, token_loss_sum
+from training.ranks import token_loss_sum
 
 CONFIG = PretrainConfig(tokens=40 * 4 * 24, length=24, rows=4, precision="fp32", attention="plain")
 

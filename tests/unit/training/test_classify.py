@@ -10,9 +10,10 @@ import torch
 
 from data.batching import IGNORE
 from data.errors import DaymillError
-from training.classify import ClassifyConfig, Distill, Job, Swapped, train_classifier
+from training.classify import Job, Swapped, train_classifier
 from training.clock import breakdown
 from training.config import ModelConfig
+from training.knobs import ClassifyConfig, Distill
 from training.model import Classifier, Transformer
 from training.peak import SIZES
 from training.predict import predict_logits

@@ -10,7 +10,7 @@ from training.config import LayerShape, ModelConfig
 from training.flops import backbone_flops, classifying_flops, pretraining_flops, weights
 from training.loader import TokenBatch
 from training.model import Classifier, Transformer
-from training.pretrain import token_loss_sum
+from training.ranks import token_loss_sum
 
 ROWS, TOKENS, VOCAB = 3, 24, 80
 OURS = ModelConfig.from_depth(2, VOCAB, max_len=TOKENS)

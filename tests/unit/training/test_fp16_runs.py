@@ -15,9 +15,10 @@ from tests.unit.training.test_classify import rows
 from tests.unit.training.test_pretrain import CONFIG, STEPS, Killed, assert_equal, fresh, shard
 from training import numerics
 from training.classify import train_classifier
+from training.history import Progressed
 from training.loader import PackedLoader
 from training.model import Transformer
-from training.pretrain import Progressed, pretrain
+from training.pretrain import pretrain
 from training.scaling import LossScale
 from training.schedule import learning_rate
 from training.state import load_state, save_state

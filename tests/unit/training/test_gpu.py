@@ -11,13 +11,15 @@ import torch
 
 from data.tokens import write_tokens
 from tests.unit.training.test_pretrain import CONFIG, Killed, fresh, shard
+from training.history import Progressed
+from training.knobs import PretrainConfig
 from training.model import Classifier, Transformer
 from training.parallel.launch import launch
 from training.parallel.layout import Layout
 from training.parallel.worker import Job
 from training.peak import peak_of
 from training.predict import predict_logits
-from training.pretrain import PretrainConfig, Progressed, pretrain
+from training.pretrain import pretrain
 from training.state import load_state, part
 
 pytestmark = [

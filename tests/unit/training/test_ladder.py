@@ -12,9 +12,9 @@ from data.errors import DaymillError
 from data.tokens import TokenShard
 from training import ladder
 from training.config import ModelConfig
+from training.knobs import PretrainConfig
 from training.ladder import Rung, climb, fit, plan, predictions
 from training.model import Transformer
-from training.pretrain import PretrainConfig
 
 CONFIG = PretrainConfig(
     tokens=1,

@@ -14,6 +14,7 @@ import pytest
 from data.errors import DaymillError
 from training.batch_trial import OUT_OF_MEMORY, Job
 from training.config import ModelConfig
+from training.knobs import PretrainConfig
 from training.largest_batch import (
     FINE,
     Try,
@@ -26,7 +27,6 @@ from training.largest_batch import (
     trial,
     watch,
 )
-from training.pretrain import PretrainConfig
 
 
 @pytest.mark.parametrize("holds", [1, 2, 3, 7, 16, 17, 31, 100, 255, 256, 1000])

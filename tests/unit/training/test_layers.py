@@ -13,7 +13,7 @@ from training.layers import Activations, OneRank, parameter_names, parameter_val
 from training.loader import TokenBatch
 from training.model import Classifier, Transformer
 from training.optim import make_adamw
-from training.pretrain import token_loss_sum
+from training.ranks import token_loss_sum
 from training.step import StepReport, Trainer
 
 VOCAB, TOKENS, ROWS = 40, 12, 4

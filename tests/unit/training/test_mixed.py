@@ -21,7 +21,7 @@ from training.mixed import (
 )
 from training.model import Classifier, Transformer
 from training.precision import Choice, autocast
-from training.pretrain import token_loss_sum
+from training.ranks import token_loss_sum
 
 CONFIG = ModelConfig(40, 32, (LayerShape(4, 48),) * 2, head_dim=8, max_len=16)
 

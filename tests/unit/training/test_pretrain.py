@@ -14,9 +14,12 @@ from torch import Tensor
 from data.errors import DaymillError
 from data.tokens import TokenShard
 from training.config import ModelConfig
+from training.history import Progressed
+from training.knobs import PretrainConfig
 from training.loader import PackedLoader, batch_of
 from training.model import Transformer
-from training.pretrain import PretrainConfig, Progressed, check_finite, pretrain, token_loss_sum, validation_loss
+from training.pretrain import check_finite, pretrain, validation_loss
+from training.ranks import token_loss_sum
 from training.state import load_state, save_state
 
 CONFIG = PretrainConfig(

@@ -12,9 +12,9 @@ from data.errors import DaymillError
 from data.tokens import TokenShard
 from training.config import ModelConfig
 from training.engine import Engine, open_engine, weight_of
+from training.knobs import PretrainConfig
 from training.loader import PackedLoader, batch_of
 from training.model import Transformer
-from training.pretrain import PretrainConfig
 from training.range_test import Sweep, advise, rates_between, rounded, sweep
 
 CONFIG = PretrainConfig(tokens=1000, length=16, rows=4, precision="fp32", attention="plain")

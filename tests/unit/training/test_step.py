@@ -10,7 +10,7 @@ from training.config import ModelConfig
 from training.loader import TokenBatch
 from training.model import Transformer
 from training.optim import make_adamw
-from training.pretrain import token_loss_sum
+from training.ranks import token_loss_sum
 from training.step import PATIENCE, Trainer
 
 CONFIG = ModelConfig.from_depth(1, 40, max_len=16)

@@ -14,11 +14,13 @@ import torch
 from data.tokens import TokenShard
 from training.clock import PARTS
 from training.config import ModelConfig
+from training.history import Progressed
+from training.knobs import PretrainConfig
 from training.layers import OneRank
 from training.model import Transformer
 from training.optim import make_adamw
 from training.peak import SIZES, Peak
-from training.pretrain import PretrainConfig, Progressed, pretrain
+from training.pretrain import pretrain
 from training.step import StepReport, Trainer
 from training.telemetry import Telemetry
 

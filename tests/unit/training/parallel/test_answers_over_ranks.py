@@ -13,10 +13,11 @@ from data.batching import IGNORE
 from data.tokens import TokenShard
 from tests.unit.training.parallel import worlds
 from training.config import LayerShape, ModelConfig
+from training.knobs import PretrainConfig
 from training.model import Transformer
 from training.parallel.layout import Layout
 from training.parallel.run import spread_over
-from training.pretrain import PretrainConfig, pretrain
+from training.pretrain import pretrain
 from training.state import load_state, part
 
 pytestmark = pytest.mark.slow

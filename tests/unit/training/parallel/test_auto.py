@@ -19,7 +19,7 @@ from training.parallel.compress import METHODS, WATCHED, Compress, Compressed
 from training.parallel.layout import Layout, Mesh
 from training.parallel.reducer import buckets_of
 from training.parallel.wire import GroupWire, Waiting, Wire, ring_bytes
-from training.pretrain import token_loss_sum
+from training.ranks import token_loss_sum
 from training.step import Trainer
 
 pytestmark = pytest.mark.slow

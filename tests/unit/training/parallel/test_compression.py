@@ -19,7 +19,7 @@ from training.parallel.layout import Layout, Mesh
 from training.parallel.lowrank import LowRank
 from training.parallel.reducer import Bucket
 from training.parallel.wire import GroupWire, ring_bytes
-from training.pretrain import token_loss_sum
+from training.ranks import token_loss_sum
 from training.step import Trainer
 
 pytestmark = pytest.mark.slow

@@ -15,7 +15,7 @@ from training.loader import TokenBatch, share
 from training.optim import make_adamw
 from training.parallel.layout import Layout, Mesh
 from training.parallel.reducer import AllReduce, Bucket, Sent
-from training.pretrain import token_loss_sum
+from training.ranks import token_loss_sum
 from training.step import Trainer
 from training.world import Alone
 

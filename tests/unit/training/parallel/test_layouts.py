@@ -20,7 +20,7 @@ from training.parallel.layout import Layout, Mesh, local
 from training.parallel.orders import Schedule
 from training.parallel.tensor import pieces_of
 from training.parallel.whole import restore_part, whole_tensors
-from training.pretrain import token_loss_sum
+from training.ranks import token_loss_sum
 from training.sparse import Skip
 from training.state import load_state, restore_training, save_state, training_tensors
 from training.step import Trainer

@@ -18,7 +18,7 @@ from tests.unit.training.parallel.models import LENGTH, batches, tiny
 from training.loader import share
 from training.optim import make_adamw
 from training.parallel.layout import Layout, Mesh
-from training.pretrain import token_loss_sum
+from training.ranks import token_loss_sum
 from training.step import Trainer
 
 pytestmark = pytest.mark.slow

@@ -15,7 +15,7 @@ from training.loader import share
 from training.optim import make_adamw
 from training.parallel.compress import Compress
 from training.parallel.layout import Layout, Mesh
-from training.pretrain import token_loss_sum
+from training.ranks import token_loss_sum
 from training.step import Trainer
 from training.world import World
 

@@ -18,6 +18,7 @@ from tests.unit.training.parallel.models import LENGTH, batches, tiny
 from tests.unit.training.parallel.test_run import CONFIG, HOW, Killed, shard
 from training import numerics
 from training.config import LayerShape, ModelConfig
+from training.history import Progressed
 from training.loader import TokenBatch, share
 from training.model import Transformer
 from training.numerics import Numerics
@@ -27,7 +28,8 @@ from training.parallel.layout import Layout, Mesh
 from training.parallel.reducer import AllReduce
 from training.parallel.run import check_precision_of, spread_over, told_by_first
 from training.precision import Choice
-from training.pretrain import Progressed, pretrain, token_loss_sum
+from training.pretrain import pretrain
+from training.ranks import token_loss_sum
 from training.scaling import LossScale
 from training.step import Trainer
 

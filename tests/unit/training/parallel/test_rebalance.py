@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 
 from data.tokens import read_tokens, write_tokens
 from training.config import LayerShape, ModelConfig
+from training.knobs import PretrainConfig
 from training.model import Transformer
 from training.parallel.launch import launch
 from training.parallel.layout import Layout
 from training.parallel.partition import balanced, part_costs
 from training.parallel.rebalance import WORTH, resplit
 from training.parallel.worker import Job
-from training.pretrain import PretrainConfig, pretrain
+from training.pretrain import pretrain
 from training.state import load_state, part
 
 

@@ -15,9 +15,11 @@ import torch
 from compression.quantize import prepare
 from compression.ranges import calibrate
 from data.errors import DaymillError
+from tests.processes import ranks_of
 from tests.unit.training.parallel import worlds
-from training.classify import ClassifyConfig, Distill, train_classifier
+from training.classify import train_classifier
 from training.config import LayerShape, ModelConfig
+from training.knobs import ClassifyConfig, Distill
 from training.model import Classifier, Transformer
 from training.parallel.layout import Layout, Mesh
 from training.parallel.replicas import Replicas, train_over_ranks
@@ -116,7 +118,7 @@ def test_a_killed_rank_changes_nothing(tmp_path: Path) -> None:
             self.told += n
             if self.told == 10 * CONFIG.rows and self.kill:
                 self.kill = False
-                self.killed = ranks_of(self.folder)
+                self.killed = ranks_of("training.parallel.replicas", str(self.folder))
                 os.kill(self.killed[-1], signal.SIGKILL)
 
         def __init__(self, folder: Path, kill: bool) -> None:
@@ -147,20 +149,3 @@ def test_a_killed_rank_changes_nothing(tmp_path: Path) -> None:
     again = classifier(dropout=0.2)  # a run that has ended is not run again
     train_over_ranks(2, again, rows(43, 0), CONFIG, tmp_path / "whole")
     assert torch.equal(again.head.weight, weights[0]["head.weight"])
-
-
-def ranks_of(folder: Path) -> list[int]:
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                command = (entry / "cmdline").read_bytes().split(b"\0")
-            except OSError:
-                continue  # it ended meanwhile
-            if (
-                b"training.parallel.replicas" in command
-                and str(folder).encode() in command
-                and b"-m" not in command[4:]
-            ):
-                found.append(int(entry.name))
-    return found

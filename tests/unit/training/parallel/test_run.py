@@ -18,6 +18,8 @@ import torch.distributed as dist
 from data.tokens import TokenShard
 from tests.unit.training.parallel import worlds
 from training.config import LayerShape, ModelConfig
+from training.history import Progressed
+from training.knobs import PretrainConfig
 from training.model import Transformer
 from training.parallel import compress
 from training.parallel.compress import Compress, Compressed
@@ -26,7 +28,7 @@ from training.parallel.layout import Layout
 from training.parallel.reducer import AllReduce, Bucket
 from training.parallel.run import spread_over
 from training.parallel.wire import GroupWire
-from training.pretrain import PretrainConfig, Progressed, pretrain
+from training.pretrain import pretrain
 from training.state import load_state, part, save_state
 
 pytestmark = pytest.mark.slow
