@@ -46,7 +46,7 @@ stages:
       - artifacts/finetune/training.html
 """
 SMALL = {
-    "max_len": 32, "epochs": 8, "rows": 8, "max_tokens": 128, "dropout": 0.1, "evaluations": 4, "patience": 0,
+    "max_len": 32, "epochs": 5, "rows": 8, "max_tokens": 128, "dropout": 0.1, "evaluations": 4, "patience": 0,
     "precision": "fp32", "save_share": 0.0, "answer": {"tokens": 8, "rows": 4, "save_every_s": 0.1},
 }  # fmt: skip
 WORDS = ["red", "green", "blue", "black"]

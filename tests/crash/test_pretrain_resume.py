@@ -24,7 +24,7 @@ LIMIT_S = 120
 PARAMS = """
 pretrain:
   depth: 1
-  tokens: 120000
+  tokens: 64000
   length: 32
   max_len: 32
   rows: 2
@@ -115,7 +115,7 @@ def test_killed_twice_and_run_again_gives_the_same_bits(tmp_path: Path) -> None:
     cut = project(tmp_path / "cut")
     first = kill_beyond(cut, 0)
     second = kill_beyond(cut, first)
-    assert 0 < first < second < 938, "both kills were within the run"
+    assert 0 < first < second < 500, "both kills were within the run"
     resumed = finish(cut)
     assert whole.keys() == resumed.keys()
     for name, tensor in whole.items():

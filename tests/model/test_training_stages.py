@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,24 @@ def run_all(
     return report
 
 
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Records that went through all three stages, the last one hardly trained."""
+    root = tmp_path_factory.mktemp("prepared")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        run_all(root, monkeypatch, ["ham", "spam"], epochs=0.1)
+    return root
+
+
+@pytest.fixture
+def project(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the prepared one, and the working directory."""
+    shutil.copytree(prepared, tmp_path / "project")
+    monkeypatch.chdir(tmp_path / "project")
+    torch.set_num_threads(1)
+    return tmp_path / "project"
+
+
 def test_ranks_finetune_as_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reports = []
     for ranks in (1, 2):
@@ -163,8 +182,8 @@ def test_three_labels_are_judged_by_macro_f1(tmp_path: Path, monkeypatch: pytest
     assert report["test"]["f1"] > 0.8
 
 
-def test_what_a_user_got_wrong_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run_all(tmp_path, monkeypatch, ["ham", "spam"], epochs=0.1)
+@pytest.mark.usefixtures("project")
+def test_what_a_user_got_wrong_is_named() -> None:
     for changes, message in (
         ({"positive": "fraud"}, r"finetune\.positive is 'fraud'"),
         ({"max_len": 64}, "made for at most 32 tokens"),
@@ -174,10 +193,8 @@ def test_what_a_user_got_wrong_is_named(tmp_path: Path, monkeypatch: pytest.Monk
             finetune(Finetune(**FINETUNE | changes), context("finetune", "artifacts/finetune"))
 
 
-def test_thresholds_shared_keys_and_smoothing_from_params_to_a_classifier(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run_all(tmp_path, monkeypatch, ["ham", "spam"], epochs=0.1)
+@pytest.mark.usefixtures("project")
+def test_thresholds_shared_keys_and_smoothing_from_params_to_a_classifier() -> None:
     sparse = {"theta": 0.3, "learned": True, "ramp": 0.3, "skip": "tokens", "skip_share": 0.6}
     more = {"activation": "dsrelu", "kv_heads": 1, "smoothing": 0.1, "dsrelu": sparse}
     result = pretrain(Pretrain(**PRETRAIN | more), context("sparse", "artifacts/pretrain"))
@@ -212,8 +229,8 @@ def test_knobs_that_do_not_go_together_are_refused(changes: dict[str, Any], mess
         Pretrain(**PRETRAIN | changes)
 
 
-def test_no_tokens_means_finetuning_from_scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run_all(tmp_path, monkeypatch, ["ham", "spam"], epochs=0.1)
+@pytest.mark.usefixtures("project")
+def test_no_tokens_means_finetuning_from_scratch() -> None:
     result = pretrain(Pretrain(**PRETRAIN | {"tokens": 0}), context("scratch", "artifacts/pretrain"))
     assert result.key == "random weights" and result.metrics["steps"] == 0
 
@@ -251,10 +268,8 @@ def test_a_corpus_apart_is_pretrained_on_without_what_is_judged(
     assert trained["learned_from"] == "corpus" and trained["valid_loss"] > 0
 
 
-def test_pretraining_over_ranks_is_that_of_one_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run_all(tmp_path, monkeypatch, ["ham", "spam"], epochs=0.1)
+@pytest.mark.usefixtures("project")
+def test_pretraining_over_ranks_is_that_of_one_process(capsys: pytest.CaptureFixture[str]) -> None:
     two = PRETRAIN | {"depth": 2, "accumulate": 2}
     alone = pretrain(Pretrain(**two), context("alone", "artifacts/pretrain")).metrics
     whole, _ = load_checkpoint(Path("artifacts/pretrain/checkpoint"))
@@ -268,10 +283,8 @@ def test_pretraining_over_ranks_is_that_of_one_process(
     assert "zero-bubble" in capsys.readouterr().out, "the planner's table is shown"
 
 
-def test_compressed_ranks_tell_what_they_sent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run_all(tmp_path, monkeypatch, ["ham", "spam"], epochs=0.1)
+@pytest.mark.usefixtures("project")
+def test_compressed_ranks_tell_what_they_sent(capsys: pytest.CaptureFixture[str]) -> None:
     compress = PRETRAIN["parallel"]["compress"] | {"method": "top-k"}
     ranks = PRETRAIN["parallel"] | {"data": 2, "compress": compress}
     told = pretrain(Pretrain(**PRETRAIN | {"parallel": ranks}), context("ranks", "artifacts/pretrain")).metrics

@@ -6,6 +6,7 @@ checkpoint. The store of every try has a prefix of its own: what a dead try left
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -81,3 +82,4 @@ def joined(turn: int = 0) -> Iterator[torch.device]:
         yield device
     finally:
         dist.destroy_process_group()
+        gc.collect()  # pipelines hold their groups in cycles, and every group has threads that poll

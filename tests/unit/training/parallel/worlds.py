@@ -1,12 +1,14 @@
 """Small worlds of real processes on gloo: a test's function runs on every rank, and its answers come back by rank.
 
-Starting a process costs seconds of imports, so the processes of one world are those of the next ones too; each world
-has a process group of its own. A rank that fails ends all of them, and the next world gets new ones.
+Imports cost seconds, so one process does them and ranks are forked from it, and the processes of one world are those of
+the next ones too; each world has a process group of its own. A rank that fails ends all of them, and the next world
+gets new ones.
 """
 
 from __future__ import annotations
 
 import atexit
+import gc
 import traceback
 from collections.abc import Callable
 from datetime import timedelta
@@ -15,6 +17,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+PRELOADED = ["torch.distributed.fsdp", "torch.distributed.pipelining", "torch.distributed.tensor.parallel", "numpy"]
 PATIENCE = timedelta(seconds=120)
 MEMBERS: list[tuple[Any, Connection]] = []  # processes, and our ends of their pipes
 
@@ -27,9 +30,11 @@ def run(ranks: int, folder: Path, function: Callable[..., Any], *arguments: Any)
     import torch
 
     folder.mkdir(parents=True, exist_ok=True)
+    context = get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED)
     while len(MEMBERS) < ranks:
-        ours, theirs = get_context("spawn").Pipe()
-        process = get_context("spawn").Process(target=member, args=(theirs,), daemon=True)
+        ours, theirs = context.Pipe()
+        process = context.Process(target=member, args=(theirs,), daemon=True)
         process.start()
         theirs.close()
         MEMBERS.append((process, ours))
@@ -71,6 +76,7 @@ def member(pipe: Connection) -> None:
             torch.save(function(rank, *arguments), folder / f"answer{rank}.pt")
             dist.barrier()
             dist.destroy_process_group()
+            gc.collect()  # a group that a cycle holds keeps threads that ask a hundred times a second for news
             pipe.send("")
         except BaseException:
             pipe.send(traceback.format_exc())
