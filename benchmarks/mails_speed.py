@@ -19,6 +19,7 @@ from statistics import median
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks.faster import bf16_is_faster
 from benchmarks.mails import joined, mail_tokens
 from benchmarks.turns import answer, contests
 
@@ -141,7 +142,7 @@ def trainer(grouped: bool) -> Turn:
             max_steps=count,
             per_device_train_batch_size=ROWS,
             use_cpu=True,
-            bf16=bf16_is_faster(),
+            bf16=bf16_is_faster(WIDTH),
             report_to=[],
             save_strategy="no",
             logging_strategy="no",
@@ -156,21 +157,6 @@ def trainer(grouped: bool) -> Turn:
         return meter.seconds, counted[0], counted[1]
 
     return run
-
-
-def bf16_is_faster() -> bool:
-    """Products of the model's shapes, in both precisions."""
-    import torch
-
-    seconds = []
-    for dtype in (torch.float32, torch.bfloat16):
-        a, b = torch.randn(2048, WIDTH, dtype=dtype), torch.randn(WIDTH, 4 * WIDTH, dtype=dtype)
-        a @ b
-        start = time.perf_counter()
-        for _ in range(20):
-            a @ b
-        seconds.append(time.perf_counter() - start)
-    return seconds[1] < seconds[0]
 
 
 if __name__ == "__main__":

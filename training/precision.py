@@ -39,6 +39,8 @@ NEEDS = {"tf32": (8, 0), "fp8": (8, 9)}  # CUDA compute capability
 CLEARLY = 1.15  # times faster that bf16 or another kernel must be
 NARROW = 192  # widths below it compute in fp32: products too small for bf16 to pay (0.9 of fp32's speed at 128)
 ROUNDS = 3
+HOPELESS = 4.0  # times slower than the fastest: tried once, if that took longer than PATIENCE_S
+PATIENCE_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -143,14 +145,23 @@ def measure(
     seconds: dict[tuple[Precision, Kernel], float],
     device: torch.device | str = "cpu",
 ) -> None:
-    """Seconds of the fastest of a few calls of each candidate, which take turns; the first call warms up."""
+    """Seconds of the fastest of a few calls of each candidate, which take turns; the first call warms up.
+
+    A candidate that is far behind is not called again: on a CPU without bf16 products a pass may take twenty times
+    fp32's, and a minute.
+    """
+    tried: list[tuple[Precision, Kernel]] = list(candidates)
     for turn in range(ROUNDS + 1):
-        for candidate in candidates:
+        told = {}
+        for candidate in tried:
             with tf32(candidate[0] == "tf32"):
                 start = clock(device)
                 run(*candidate)
-                spent = clock(device) - start
-            if turn:
+                told[candidate] = clock(device) - start
+        limit = max(PATIENCE_S, HOPELESS * min(told.values()))
+        tried = [candidate for candidate in tried if told[candidate] <= limit]
+        for candidate, spent in told.items():
+            if turn or candidate not in tried:
                 seconds[candidate] = min(spent, seconds.get(candidate, spent))
 
 

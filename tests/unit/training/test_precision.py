@@ -2,8 +2,10 @@
 
 import time
 
+import pytest
 import torch
 
+from training import precision
 from training.precision import Kernel, Precision, choose
 
 
@@ -38,6 +40,15 @@ def test_the_plain_way_stays_where_the_other_is_hardly_faster() -> None:
 def test_bf16_that_is_slower_is_not_taken() -> None:
     machine = Machine({("fp32", "plain"): 2, ("bf16", "plain"): 6, ("fp32", "sdpa"): 4})
     assert choose(machine.run, 192, None, None).precision == "fp32"
+
+
+def test_a_way_that_is_hopeless_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(precision, "PATIENCE_S", 0.02)
+    machine = Machine({("fp32", "plain"): 1, ("bf16", "plain"): 30, ("fp32", "sdpa"): 10})
+    choice = choose(machine.run, 192, None, None)
+    assert choice.precision == "fp32" and "bf16 plain 3" in choice.reason
+    tried = {way: machine.calls.count(way) for way in machine.times}
+    assert tried == {("fp32", "plain"): 4, ("bf16", "plain"): 1, ("fp32", "sdpa"): 4}, "a little slow is not hopeless"
 
 
 def test_only_what_is_open_is_measured() -> None:
