@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from training.history import Progressed
 
 DEPTH, LENGTH, ROWS, VOCAB, EVERY = 3, 256, 8, 8192, 20
-STEPS, ROUNDS = 60, 15
+STEPS, ROUNDS = 60, 5
 SHORT_STEPS, SHORT_ROUNDS = 21, 2
-SAVING_STEPS = 600
+SAVING_STEPS = 300
 PLAIN, TOLD = "plain", "telemetry"
 OVERHEAD, CHECKPOINTS = 0.03, 0.02  # the bars
 OUT = Path("artifacts/bench/telemetry.json")
