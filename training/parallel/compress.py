@@ -71,7 +71,7 @@ class Compressed:
         options = costs(self.wire, buckets, {method: self.alone(method) for method in METHODS})
         step = step_of(self.wire, self.timings)
         vars(self.traffic).update(vars(before))  # measuring is no part of the run's traffic
-        self.methods = fastest(step, options)
+        self.methods = fastest(step, options, self.wire.ranks)
         if self.tell is not None:
             for line in table(step, options, self.methods, [bucket.numel for bucket in buckets]):
                 self.tell(line)

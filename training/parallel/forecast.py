@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 Method = Literal["dense", "top-k", "power-sgd"]
-PRICE = 0.05  # more steps that compressed gradients may need: a step must become that much faster to be worth it
+LOW_RANK_PRICE = 0.10  # more steps that PowerSGD needs, measured in short runs at 2 to 8 ranks (docs/log.md)
+LARGEST_PRICE = 0.05, 0.02  # the same of top-k: so much, and so much a rank, whose blocks grow with their number
 
 
 @dataclass(frozen=True)
@@ -64,33 +65,41 @@ def seconds(step: Step, costs: Sequence[Cost]) -> float:
     return now + step.after
 
 
-def fastest(step: Step, options: Options) -> list[Method]:
-    """The method of each bucket. All are dense unless the step becomes faster by more than `PRICE`.
+def price(methods: Sequence[Method], ranks: int) -> float:
+    """The share of more steps that gradients sent like this are taken to need: a step must gain more to be worth it."""
+    fixed, a_rank = LARGEST_PRICE
+    prices = {"dense": 0.0, "power-sgd": LOW_RANK_PRICE, "top-k": fixed + a_rank * ranks}
+    return max(prices[method] for method in methods)
 
-    From every bucket sent the same way, one bucket after the other changes to what makes the step shorter, until none
-    does; the best end of these walks is taken. A step is never predicted to be slower than a dense one.
+
+def fastest(step: Step, options: Options, ranks: int) -> list[Method]:
+    """The method of each bucket. All are dense unless the step becomes faster by more than their `price`.
+
+    From every bucket sent the same way, one bucket after the other changes to what makes all steps together shorter,
+    until none does; the best end of these walks is taken. A step is never predicted to be slower than a dense one.
     """
     dense: list[Method] = ["dense"] * len(options)
 
-    def of(methods: Sequence[Method]) -> float:
-        return seconds(step, [option[method] for option, method in zip(options, methods, strict=True)])
+    def in_all(methods: Sequence[Method]) -> float:
+        each = seconds(step, [option[method] for option, method in zip(options, methods, strict=True)])
+        return each * (1 + price(methods, ranks))
 
     best = dense
     for method in dict.fromkeys(method for option in options for method in option):
-        walked = walk([method if method in option else "dense" for option in options], options, of)
-        if of(walked) < of(best):
+        walked = walk([method if method in option else "dense" for option in options], options, in_all)
+        if in_all(walked) < in_all(best):
             best = walked
-    return best if of(best) * (1 + PRICE) < of(dense) else dense
+    return best
 
 
-def walk(methods: list[Method], options: Options, of: Callable[[Sequence[Method]], float]) -> list[Method]:
-    """Change one bucket at a time as long as that shortens the step."""
-    shortest, changed = of(methods), True
+def walk(methods: list[Method], options: Options, in_all: Callable[[Sequence[Method]], float]) -> list[Method]:
+    """Change one bucket at a time as long as that shortens all steps together."""
+    shortest, changed = in_all(methods), True
     while changed:
         changed = False
         for at, option in enumerate(options):
             for method in option:
                 other = [*methods[:at], method, *methods[at + 1 :]]
-                if of(other) < shortest:
-                    methods, shortest, changed = other, of(other), True
+                if in_all(other) < shortest:
+                    methods, shortest, changed = other, in_all(other), True
     return methods

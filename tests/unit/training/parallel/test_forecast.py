@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.parallel.forecast import PRICE, Cost, Method, Step, fastest, seconds
+from training.parallel.forecast import Cost, Method, Step, fastest, price, seconds
 from training.parallel.link import Line, line_through
 
 times = st.floats(0, 1)
@@ -27,33 +27,37 @@ def test_what_is_chosen_is_never_slower_than_dense(
     found: list[dict[Method, Cost]], gaps: list[float], after: float
 ) -> None:
     when = step([sum(gaps[: at + 1]) for at in range(len(found))], after)
-    methods = fastest(when, found)
+    methods = fastest(when, found, 2)
     chosen = seconds(when, [option[method] for option, method in zip(found, methods, strict=True)])
     dense = seconds(when, dense_of(found))
     assert chosen <= dense
-    assert set(methods) == {"dense"} or chosen * (1 + PRICE) < dense, "fewer seconds a step, but more steps"
+    assert set(methods) == {"dense"} or chosen * (1 + price(methods, 2)) < dense, "fewer seconds a step, but more steps"
     for at, option in enumerate(found):  # no single change would do better
         for method in option:
             other = [*methods[:at], method, *methods[at + 1 :]]
             if set(methods) != {"dense"}:
-                assert seconds(when, [o[m] for o, m in zip(found, other, strict=True)]) >= chosen
+                each = seconds(when, [o[m] for o, m in zip(found, other, strict=True)])
+                assert each * (1 + price(other, 2)) >= chosen * (1 + price(methods, 2))
 
 
 def test_equal_costs_stay_dense() -> None:
     same = Cost(0.0, 0.1)
-    assert fastest(step([0.1, 0.2]), [{"dense": same, "top-k": same, "power-sgd": same}] * 2) == ["dense"] * 2
+    assert fastest(step([0.1, 0.2]), [{"dense": same, "top-k": same, "power-sgd": same}] * 2, 2) == ["dense"] * 2
 
 
 def test_only_what_the_backward_pass_does_not_hide_is_compressed() -> None:
     """The first bucket has a second of computing to travel behind; packing it would only delay the last one."""
     option: dict[Method, Cost] = {"dense": Cost(0.0, 0.8), "top-k": Cost(0.1, 0.1, unpack=0.1)}
-    assert fastest(step([0.0, 1.0]), [option, option]) == ["dense", "top-k"]
+    assert fastest(step([0.0, 1.0]), [option, option], 2) == ["dense", "top-k"]
 
 
 def test_a_gain_that_more_steps_eat_up_is_none() -> None:
-    option: dict[Method, Cost] = {"dense": Cost(0.0, 0.10), "top-k": Cost(0.0, 0.06)}
-    assert fastest(step([0.5]), [option]) == ["top-k"]  # 0.60 s to 0.56 s
-    assert fastest(step([0.5], after=0.5), [option]) == ["dense"]  # 1.10 s to 1.06 s
+    option: dict[Method, Cost] = {"dense": Cost(0.0, 0.10), "top-k": Cost(0.0, 0.02)}
+    assert fastest(step([0.5]), [option], 2) == ["top-k"]  # 0.60 s to 0.52 s
+    assert fastest(step([0.5], after=0.5), [option], 2) == ["dense"]  # 1.10 s to 1.02 s
+    assert fastest(step([0.5]), [option], 8) == ["dense"], "more ranks choose less each, and need more steps"
+    low: dict[Method, Cost] = option | {"power-sgd": Cost(0.0, 0.03)}
+    assert fastest(step([0.5]), [low], 8) == ["power-sgd"]
 
 
 def test_a_step_is_played_through() -> None:
