@@ -14,7 +14,7 @@ from torch import Tensor
 
 from data.batching import PackedRows, pack_documents
 from data.tokens import TokenShard
-from training import audit, pretrain, step
+from training import audit, ranks, step
 from training.config import ModelConfig
 from training.knobs import PretrainConfig
 from training.loader import TokenBatch
@@ -71,7 +71,7 @@ def all_decay(model: Any) -> tuple[list[str], list[str]]:
         ("schedule", audit, "rate_of", lambda *_: 1e-3),
         ("weight decay", audit, "decay_groups", all_decay),
         ("non-finite", step.math, "isfinite", lambda _: True),
-        ("resume", pretrain, "restore_training", forgetful),
+        ("resume", ranks, "restore_training", forgetful),
     ],
 )
 def test_a_check_fails_where_its_matter_is_broken(
