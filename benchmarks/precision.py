@@ -42,7 +42,6 @@ VOCAB, DEPTH, LENGTH, ROWS, RATE = 2048, 3, 128, 4, 5e-4
 LARGE = ModelConfig.from_depth(8, VOCAB, max_len=1024)  # 512 wide: where activations are most of the memory
 LARGE_ROWS, LARGE_LENGTH = 4, 512
 VALID = 40_000  # tokens
-TEXTS = Path("input/spam")
 OUT = Path("artifacts/bench/precision.json")
 WAYS: dict[str, dict[str, Any]] = {
     "fp32": {"precision": "fp32"},

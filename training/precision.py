@@ -100,8 +100,9 @@ def choose(
     seconds: dict[tuple[Precision, Kernel], float] = {}
     with undisturbed():
         open_ones = [precision] if precision is not None else plain_precisions(device)
-        measure(run, [(each, attention or KERNELS[0]) for each in open_ones], seconds, device)
-        chosen, kernel = preferred(list(seconds), seconds)
+        candidates: list[tuple[Precision, Kernel]] = [(each, attention or KERNELS[0]) for each in open_ones]
+        measure(run, candidates, seconds, device)
+        chosen, kernel = preferred(candidates, seconds)
         if attention is None:
             measure(run, [(chosen, other) for other in KERNELS[1:]], seconds, device)
             chosen, kernel = preferred([(chosen, each) for each in KERNELS], seconds)
