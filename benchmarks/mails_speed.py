@@ -1,9 +1,9 @@
 """Useful tokens a second at the mails' lengths: packed rows beside the transformers Trainer's padded batches.
 
-Next-token training of a 4-layer model of width 256 on the sample's mails of up to 512 tokens, AdamW, two threads. A
-useful token is one that is a target; padding is none. The Trainer has its rows at random, and grouped by length, in the
-precision that is faster for it here. Each contestant is a process of its own; they take turns; medians. About 15
-minutes (`daymill sample spam` first).
+Next-token training of a 4-layer model of width 256 (heads of 64) on the sample's mails of up to 512 tokens, AdamW,
+two threads. A useful token is one that is a target; padding is none. The Trainer has its rows at random, and grouped
+by length, in the precision that is faster for it here. Each contestant is a process of its own; they take turns;
+medians. About 15 minutes (`daymill sample spam` first).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from benchmarks.faster import bf16_is_faster
 from benchmarks.mails import joined, mail_tokens
 from benchmarks.turns import answer, contests
 
-LAYERS, WIDTH, LENGTH, VOCAB, ROWS = 4, 256, 512, 8192, 8
+LAYERS, WIDTH, HEAD, LENGTH, VOCAB, ROWS = 4, 256, 64, 512, 8192, 8
 STEPS = 6  # of a turn
 ROUNDS = 6
 THREADS = 2
@@ -78,7 +78,7 @@ def ours() -> Turn:
     keep_freed_memory()
     rows = PackedLoader(joined(mail_tokens(VOCAB, LENGTH)), LENGTH, ROWS, seed=0)
     ffn = -(-(8 * WIDTH // 3) // 32) * 32
-    model = Transformer(ModelConfig(VOCAB, WIDTH, (LayerShape(WIDTH // 32, ffn),) * LAYERS, max_len=LENGTH))
+    model = Transformer(ModelConfig(VOCAB, WIDTH, (LayerShape(WIDTH // HEAD, ffn),) * LAYERS, HEAD, LENGTH))
     choice = probe(model, batch_of(rows.packed, 0, ROWS), PretrainConfig(tokens=1, length=LENGTH, rows=ROWS))
     model.set_attention(choice.attention)
     model.train()
@@ -105,7 +105,7 @@ def trainer(grouped: bool) -> Turn:
 
     model = GPT2LMHeadModel(
         GPT2Config(
-            vocab_size=VOCAB, n_positions=LENGTH, n_embd=WIDTH, n_layer=LAYERS, n_head=WIDTH // 64, use_cache=False
+            vocab_size=VOCAB, n_positions=LENGTH, n_embd=WIDTH, n_layer=LAYERS, n_head=WIDTH // HEAD, use_cache=False
         )
     )
     mails = [torch.from_numpy(row).long() for row in mail_tokens(VOCAB, LENGTH) if len(row) > 1]

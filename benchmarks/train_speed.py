@@ -1,9 +1,10 @@
 """Training speed and loss: ours beside a nanoGPT-style loop and the transformers Trainer.
 
-256 tokens, vocabulary 8,192, 16 rows, AdamW, next-token loss, two threads, the sample's mails packed. All train on the
-same rows with the same rates; each contestant is a process of its own, they take turns, and medians are compared. The
-loss is the mean of the last turn, which all begin after as many tokens. The loop as it ships computes in fp32; the
-compiled one and the Trainer in whichever of fp32 and bf16 is faster here. Run as `make bench`: about 20 minutes.
+256 tokens, heads of 64, vocabulary 8,192, 16 rows, AdamW, next-token loss, two threads, the sample's mails packed.
+All train on the same rows with the same rates; each contestant is a process of its own, they take turns, and medians
+are compared. The loss is the mean of the last turn, which all begin after as many tokens. The loop as it ships
+computes in fp32; the compiled one and the Trainer in whichever of fp32 and bf16 is faster here. Run as `make bench`:
+about 20 minutes.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
     from training.loader import PackedLoader
 
-LENGTH, VOCAB, ROWS = 256, 8192, 16
+LENGTH, VOCAB, ROWS, HEAD = 256, 8192, 16, 64
 SIZES = {"6 layers x 384": (6, 384), "4 layers x 128": (4, 128)}
 STEPS = 8  # of a turn
 ROUNDS = 8
@@ -124,7 +125,7 @@ def ours(layers: int, width: int) -> Turn:
     keep_freed_memory()
     rows = loader()
     ffn = -(-(8 * width // 3) // 32) * 32
-    model = Transformer(ModelConfig(VOCAB, width, (LayerShape(width // 32, ffn),) * layers, max_len=LENGTH))
+    model = Transformer(ModelConfig(VOCAB, width, (LayerShape(width // HEAD, ffn),) * layers, HEAD, LENGTH))
     choice = probe(model, batch_of(rows.packed, 0, ROWS), PretrainConfig(tokens=1, length=LENGTH, rows=ROWS))
     print(choice, file=sys.stderr, flush=True)
     model.set_attention(choice.attention)
@@ -155,7 +156,7 @@ def plain(layers: int, width: int, improved: bool) -> Turn:
     import torch.nn.functional as F
     from torch import nn
 
-    heads = width // 64
+    heads = width // HEAD
 
     class Block(nn.Module):
         def __init__(self) -> None:
@@ -228,7 +229,7 @@ def trainer(layers: int, width: int) -> Turn:
             n_positions=LENGTH,
             n_embd=width,
             n_layer=layers,
-            n_head=width // 64,
+            n_head=width // HEAD,
             use_cache=False,
             resid_pdrop=0.0,
             embd_pdrop=0.0,

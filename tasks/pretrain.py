@@ -104,6 +104,7 @@ class Pretrain(Params):
     dropout: float = Field(ge=0, lt=1)
     smoothing: float = Field(ge=0, lt=1, description="Share of a target's probability that goes to all words alike.")
     activation: Literal["swiglu", "gelu", "relu2", "dsrelu"]
+    head_dim: Literal[16, 32, 64] = Field(description="Channels of an attention head.")
     kv_heads: int | None = Field(ge=1, description="Heads of keys and values; null: as many as of queries.")
     dsrelu: Dsrelu
     precision: Literal["auto", "fp32", "bf16", "fp16", "tf32", "fp8", "adaptive"]
@@ -121,9 +122,9 @@ class Pretrain(Params):
     @field_validator("kv_heads")
     @classmethod
     def shared_evenly(cls, value: int | None, info: ValidationInfo) -> int | None:
-        heads = 2 * info.data.get("depth", value or 1)
+        heads = 64 * info.data.get("depth", value or 1) // info.data.get("head_dim", 32)
         if value is not None and heads % value:
-            raise ValueError(f"expected a divisor of the {heads} heads that the depth makes")
+            raise ValueError(f"expected a divisor of the {heads} heads that depth and head_dim make")
         return value
 
     @field_validator("parallel")
@@ -142,6 +143,7 @@ class Pretrain(Params):
             max_len=max(self.length, self.max_len),
             dropout=self.dropout,
             activation=self.activation,
+            head_dim=self.head_dim,
             kv_heads=self.kv_heads,
             **self.thresholds(),
         )

@@ -72,19 +72,30 @@ class ModelConfig:
 
     @staticmethod
     def from_depth(
-        depth: int, vocab_size: int, *, kv_heads: int | None = None, theta: float = 0.0, **overrides: Any
+        depth: int,
+        vocab_size: int,
+        *,
+        head_dim: int = 32,
+        kv_heads: int | None = None,
+        theta: float = 0.0,
+        **overrides: Any,
     ) -> ModelConfig:
-        """The one size dial: `depth` blocks, width 64 x depth, heads of 32.
+        """The one size dial: `depth` blocks, width 64 x depth, in heads of `head_dim` channels.
 
         The FFN has 8/3 x width channels, rounded up to 32, where it is gated, and else 4 x width: as many weights.
+        Raises DaymillError for no block, and for a width that the heads do not divide.
         """
         if depth < 1:
             raise DaymillError(f"model depth is {depth}; expected at least 1 block")
         width = 64 * depth
+        if width % head_dim or head_dim % 2:  # rotary positions pair the channels of a head
+            raise DaymillError(
+                f"heads of {head_dim} channels do not divide width {width} evenly; expected 16, 32 or 64"
+            )
         gated = overrides.get("activation", "swiglu") == "swiglu"
         ffn = -(-(8 * width // 3) // 32) * 32 if gated else 4 * width
-        shape = LayerShape(width // 32, ffn, kv_heads, theta)
-        return ModelConfig(vocab_size=vocab_size, width=width, layers=(shape,) * depth, **overrides)
+        shape = LayerShape(width // head_dim, ffn, kv_heads, theta)
+        return ModelConfig(vocab_size=vocab_size, width=width, layers=(shape,) * depth, head_dim=head_dim, **overrides)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"layers": [asdict(shape) for shape in self.layers]}

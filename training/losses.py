@@ -53,8 +53,7 @@ class LinearCrossEntropy(torch.autograd.Function):
                 p.scatter_add_(1, hit, p.new_full((1, 1), smoothing - 1.0).expand_as(hit))
                 if smoothing:
                     p -= smoothing / len(weight)
-                if ignored.any():
-                    p.masked_fill_(ignored, 0)
+                p.index_fill_(0, ignored.squeeze(1).nonzero().squeeze(1), 0)
                 slope = p.to(h.dtype)
                 torch.mm(slope, weight, out=grad_hidden[start : start + CHUNK])
                 grad_weight += slope.T @ h

@@ -37,6 +37,7 @@ pretrain:
   dropout: 0.1
   smoothing: 0.0
   activation: swiglu
+  head_dim: 32
   kv_heads: null
   dsrelu: {theta: 0.5, learned: false, ramp: 0.2, skip: none, skip_share: 0.6}
   precision: auto

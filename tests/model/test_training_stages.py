@@ -39,7 +39,7 @@ PRETRAIN: dict[str, Any] = {
     "floor": 0.05, "weight_decay": 0.1, "clip": 1.0, "dropout": 0.0, "precision": "fp32", "attention": "plain",
     "emulate": False, "fp8_scaling": "tensor", "replay": None,
     "save_every_s": 1, "save_share": 0.02, "compile": "off", "telemetry": {"every": 5, "wandb": "off"}, "seed": 0,
-    "smoothing": 0.0, "activation": "swiglu", "kv_heads": None,
+    "smoothing": 0.0, "activation": "swiglu", "head_dim": 32, "kv_heads": None,
     "dsrelu": {"theta": 0.3, "learned": False, "ramp": 0.3, "skip": "none", "skip_share": 0.6},
     "parallel": {
         "data": 1, "tensor": 1, "pipeline": 1, "schedule": "auto", "shard": False, "rebalance": 1.25, "restarts": 0,
@@ -196,13 +196,14 @@ def test_what_a_user_got_wrong_is_named() -> None:
 @pytest.mark.usefixtures("project")
 def test_thresholds_shared_keys_and_smoothing_from_params_to_a_classifier() -> None:
     sparse = {"theta": 0.3, "learned": True, "ramp": 0.3, "skip": "tokens", "skip_share": 0.6}
-    more = {"activation": "dsrelu", "kv_heads": 1, "smoothing": 0.1, "dsrelu": sparse}
+    more = {"activation": "dsrelu", "head_dim": 16, "kv_heads": 2, "smoothing": 0.1, "dsrelu": sparse}
     result = pretrain(Pretrain(**PRETRAIN | more), context("sparse", "artifacts/pretrain"))
     (layer,) = result.metrics["backward_by_layer"]
     assert layer["zeros"] >= 0.6 and layer["seconds"] > 0
     assert layer["flops"] == 8 * (4 * math.ceil(0.4 * 32)) * 64 * 256, "of 4 rows of 32 tokens"
     model, card = load_checkpoint(Path("artifacts/pretrain/checkpoint"))
-    assert card.model.layers[0].kv_heads == 1 and card.model.learned_theta
+    assert (card.model.head_dim, card.model.layers[0].heads, card.model.layers[0].kv_heads) == (16, 4, 2)
+    assert card.model.learned_theta
     assert isinstance(model, Transformer) and model.blocks[0].mlp.threshold != pytest.approx(0.3)
     finetune(Finetune(**FINETUNE | {"epochs": 0.2}), context("again", "artifacts/finetune"))
     tuned, _ = load_checkpoint(Path("artifacts/finetune/checkpoint"))
@@ -213,6 +214,8 @@ def test_thresholds_shared_keys_and_smoothing_from_params_to_a_classifier() -> N
     ("changes", "message"),
     [
         ({"kv_heads": 3}, "expected a divisor of the 2 heads"),
+        ({"head_dim": 64, "kv_heads": 2}, "expected a divisor of the 1 heads"),
+        ({"head_dim": 48}, "16, 32 or 64"),
         (
             {
                 "activation": "dsrelu",

@@ -205,6 +205,12 @@ def test_heads_that_cannot_share_are_refused() -> None:
         LayerShape(4, 96, 3)
 
 
+@pytest.mark.parametrize("channels", [80, 1])
+def test_a_width_that_heads_do_not_divide_is_refused(channels: int) -> None:
+    with pytest.raises(DaymillError, match=f"heads of {channels} channels do not divide width 192"):
+        ModelConfig.from_depth(3, 60, head_dim=channels)
+
+
 def test_without_a_gate_the_feed_forward_network_has_as_many_weights() -> None:
     counts = {ModelConfig.from_depth(3, 60, activation=name, theta=1.0).prunable_parameters() for name in ACTIVATIONS}
     assert len(counts) == 1
