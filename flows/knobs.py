@@ -14,7 +14,7 @@ from pathlib import Path
 from data.errors import DaymillError
 from flows import children
 from flows.presets import UsageError
-from flows.settings import child_environment
+from flows.settings import STAGES, child_environment
 
 WRONG = 2  # exit code of the child when params are wrong
 
@@ -37,7 +37,8 @@ def check(root: Path, stages: Sequence[str]) -> None:
 
 
 def problems(stages: Sequence[str]) -> list[str]:
-    """What is wrong with the sections of these stages; a stage's model is named like the stage."""
+    """What is wrong with the sections of these stages, a stage's model is named like the stage; and stages that the
+    objective of finetune leaves nothing to do."""
     from tasks.params import ParamsError, load
 
     found: list[str] = []
@@ -48,7 +49,21 @@ def problems(stages: Sequence[str]) -> list[str]:
             load(name, model)
         except ParamsError as error:
             found.append(str(error))
-    return found
+    behind = set(stages) & set(STAGES[STAGES.index("finetune") + 1 :])
+    return found or (without_a_classifier() if behind else [])
+
+
+def without_a_classifier() -> list[str]:
+    """Why nothing behind finetune can run, before hours went into what comes before it."""
+    from tasks.finetune import Finetune
+    from tasks.objective import require_classifier
+    from tasks.params import load
+
+    try:
+        require_classifier(load("finetune", Finetune).objective)
+    except DaymillError as error:
+        return [str(error)]
+    return []
 
 
 if __name__ == "__main__":

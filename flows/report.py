@@ -116,7 +116,7 @@ def next_commands(found: Found) -> list[str]:
     listed = [("daymill status", "what is served, and what was")]
     if found.get("gate") and found["gate"]["champion"]:
         listed.insert(0, ("daymill serve", "the released model on http://127.0.0.1:8080, with a page to try it on"))
-    else:
+    elif found.get("test") or "finetune" not in found["stages"]:  # a model that answers is finished with finetune
         listed.insert(0, ("daymill run", "all the way to a released model"))
     listed += [
         ("daymill up", "the Prefect UI: a form to run it again, live logs"),

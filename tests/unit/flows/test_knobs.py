@@ -28,3 +28,14 @@ def test_every_wrong_key_of_every_stage_is_named(tmp_path: Path) -> None:
     assert "params.yaml:3: ingest.shard_rowz: unknown key, did you mean `shard_rows`?" in told
     assert "params.yaml:5: tokenize.vocab_size: got 'many'" in told
     assert "Traceback" not in told
+
+
+def test_stages_that_need_a_classifier_are_refused_before_any_runs(tmp_path: Path) -> None:
+    shipped = (Path(__file__).parents[3] / "params.yaml").read_text()
+    assert shipped.count("objective: classify") == 1
+    (tmp_path / "params.yaml").write_text(shipped.replace("objective: classify", "objective: summarize"))
+    knobs.check(tmp_path, ["ingest", "finetune"])
+    with pytest.raises(UsageError, match=r"finetune\.objective is summarize.*--until finetune"):
+        knobs.check(tmp_path, ["ingest", "prune"])
+    (tmp_path / "params.yaml").write_text(shipped)
+    knobs.check(tmp_path, ["ingest", "prune"])

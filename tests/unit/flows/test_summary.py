@@ -12,6 +12,7 @@ from rich.console import Console
 
 from data.errors import DaymillError
 from flows import artifacts, summary
+from flows.report import next_commands
 from flows.settings import STAGES
 from flows.terminal import render, show_summary
 
@@ -187,3 +188,12 @@ def test_markdown_has_all_sections(root: Path) -> None:
 def test_configuration_shows_what_was_told_and_what_changed() -> None:
     told = artifacts.configuration("my/", "clean", "quick", ["a.b: 1 -> 2"], {"a": {"b": 2}})
     assert "| my/ | clean | quick |" in told and "- `a.b: 1 -> 2`" in told and "a:\n  b: 2" in told
+
+
+def test_a_model_that_answers_is_not_said_to_have_stages_ahead() -> None:
+    def told(stages: list[str], test: dict[str, Any] | None) -> str:
+        return "\n".join(next_commands({"stages": dict.fromkeys(stages), "test": test, "gate": None}))
+
+    assert "daymill run " in told(["ingest"], None) and "released model" in told(["ingest"], None)
+    assert "released model" in told(["ingest", "finetune"], {"f1": 0.9})
+    assert "released model" not in told(["ingest", "finetune"], None)
