@@ -50,8 +50,9 @@ class Part:
         return ["\n".join(m.content for m in messages[: last_answer(messages)]) for messages in self.messages]
 
     def some(self, count: int) -> list[int]:
-        """Numbers of at most `count` records, evenly picked."""
-        return list(range(0, len(self), -(-len(self) // count))) if len(self) else []
+        """Numbers of `count` records, evenly picked; of all where there are fewer."""
+        taken = min(count, len(self))
+        return [number * len(self) // taken for number in range(taken)]
 
     def sizes(self) -> dict[str, int]:
         """What was found and what did not fit."""

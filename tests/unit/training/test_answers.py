@@ -17,7 +17,7 @@ from data.batching import IGNORE, pack_documents
 from data.dialogues import Message
 from data.errors import DaymillError
 from data.tokens import TokenShard, parse_tokenizer, train_tokenizer
-from training.answers import answering_model, check_causal
+from training.answers import Part, answering_model, check_causal
 from training.chat import Limits, Template, as_shard, with_roles
 from training.config import ModelConfig
 from training.history import Progressed
@@ -273,3 +273,12 @@ def test_a_model_that_sees_ahead_cannot_answer() -> None:
     config = replace(ModelConfig.from_depth(1, VOCAB, max_len=48), causal=False)
     with pytest.raises(DaymillError, match=r"set finetune\.from to pretrain"):
         check_causal(Transformer(config))
+
+
+@pytest.mark.parametrize(("records", "asked", "expected"), [(290, 200, 200), (5, 200, 5), (7, 3, 3), (0, 3, 0)])
+def test_as_many_records_are_answered_as_are_asked_for(records: int, asked: int, expected: int) -> None:
+    chosen = Part([str(number) for number in range(records)], [], [], 0).some(asked)
+    assert len(set(chosen)) == len(chosen) == expected
+    assert chosen == sorted(chosen) and all(0 <= number < records for number in chosen)
+    gaps = np.diff([*chosen, records])
+    assert not chosen or (chosen[0] == 0 and gaps.max() - gaps.min() <= 1)
