@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import signal
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 Found = Mapping[str, Any]
@@ -123,6 +124,17 @@ def next_commands(found: Found) -> list[str]:
         ("daymill run --data my/records/", "your own records"),
     ]
     return ["next:", *(f"  {command:<32} {meaning}" for command, meaning in listed)]
+
+
+def complaint(name: str, code: int, said: Iterable[str]) -> str:
+    """What went wrong, in the stage's last words; one that was killed had none."""
+    lines = [f"stage {name} failed (exit code {code}):", *said]
+    if any(line.endswith(f"exited with -{signal.SIGKILL}") for line in lines):
+        lines.append(
+            f"{name} was killed from outside (SIGKILL), as the system does when memory runs out. What it had saved "
+            "is kept: run again to go on; if memory was short, first lower its rows, workers or ranks in params.yaml"
+        )
+    return "\n".join(lines)
 
 
 def seconds(value: float | None) -> str:

@@ -9,12 +9,11 @@ import http.client
 import json
 import logging
 import os
-import signal
 import sys
 import urllib.error
 import urllib.request
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from prefect.states import Cancelled, Completed, Failed
 
 from flows import children
 from flows.redact import Redactor
+from flows.report import complaint
 from flows.settings import METRICS, WORK, child_environment
 from flows.staleness import Plan
 
@@ -85,17 +85,6 @@ def run_stage(name: str, root: Path, plan: Plan | None, redact: Redactor) -> Sta
     if last_run(root, name) == before:
         return Completed(name=CACHED, message="nothing had to run, says DVC")
     return Completed(message=key_metric(root, name))
-
-
-def complaint(name: str, code: int, said: Iterable[str]) -> str:
-    """What went wrong, in the stage's last words; one that was killed had none."""
-    lines = [f"stage {name} failed (exit code {code}):", *said]
-    if any(line.endswith(f"exited with -{signal.SIGKILL}") for line in lines):
-        lines.append(
-            f"{name} was killed from outside (SIGKILL), as the system does when memory runs out. What it had saved "
-            "is kept: run again to go on; if memory was short, first lower its rows, workers or ranks in params.yaml"
-        )
-    return "\n".join(lines)
 
 
 def last_run(root: Path, name: str) -> dict[str, Any] | None:

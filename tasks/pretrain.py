@@ -98,6 +98,7 @@ class Pretrain(Params):
     accumulate: int = Field(ge=1, description="Micro-batches of one update.")
     lr: float = Field(gt=0)
     warmup: Warmup
+    hold: float = Field(ge=0, lt=1, description="Share of the steps behind the warm-up that keep the peak rate.")
     floor: float = Field(ge=0, le=1, description="Last learning rate as a share of the peak.")
     weight_decay: float = Field(ge=0)
     clip: float = Field(gt=0)

@@ -22,6 +22,7 @@ class PretrainConfig:
     warmup: float = 0.1  # share of the steps; 1 and more: steps
     floor: float = 0.05  # last learning rate as a share of the peak
     decay: Decay = "cosine"  # from the peak to the floor
+    hold: float = 0.0  # share of the steps behind the warm-up that keep the peak, before the rate comes down
     weight_decay: float = 0.1
     clip: float = 1.0
     smoothing: float = 0.0  # of the targets, in training alone

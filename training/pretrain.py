@@ -179,7 +179,7 @@ def set_training(model: Transformer, config: PretrainConfig) -> None:
 
 def rate_of(step: int, config: PretrainConfig) -> float:
     """The learning rate of a step of the run."""
-    return learning_rate(step, config.steps, config.lr, config.warmup_steps, config.floor, config.decay)
+    return learning_rate(step, config.steps, config.lr, config.warmup_steps, config.floor, config.decay, config.hold)
 
 
 def probe(model: Transformer, batch: TokenBatch, config: PretrainConfig) -> Choice:

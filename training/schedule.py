@@ -11,17 +11,16 @@ LONGEST_WARMUP = 0.5  # of a run, where the warm-up is given in steps
 
 
 def learning_rate(
-    step: int, total: int, peak: float, warmup: int, floor: float = 0.1, decay: Decay = "cosine"
+    step: int, total: int, peak: float, warmup: int, floor: float = 0.1, decay: Decay = "cosine", hold: float = 0.0
 ) -> float:
     """Linear warm-up to `peak` at step `warmup`, then down to `floor` x `peak` at step `total - 1`.
 
-    A floor of 1 keeps the peak.
+    The peak is held for the share `hold` (0 to below 1) of the steps behind the warm-up; a floor of 1 keeps it for all.
     """
     if step < warmup:
         return peak * (step + 1) / (warmup + 1)
-    done = min(1.0, (step - warmup) / max(1, total - 1 - warmup))
-    if total - 1 <= warmup:
-        done = 1.0 if step > warmup else 0.0
+    begin = warmup + hold * max(0, total - 1 - warmup)
+    done = 0.0 if step <= begin else min(1.0, (step - begin) / (total - 1 - begin)) if total - 1 > begin else 1.0
     left = 1 - done if decay == "linear" else 0.5 * (1 + math.cos(math.pi * done))
     return peak * (floor + (1 - floor) * left)
 

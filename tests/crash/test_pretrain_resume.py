@@ -31,6 +31,7 @@ pretrain:
   accumulate: 2
   lr: 2e-3
   warmup: 0.1
+  hold: 0.5
   floor: 0.05
   weight_decay: 0.1
   clip: 1.0

@@ -12,12 +12,13 @@ from training.schedule import Decay, learning_rate, warmup_steps
     st.one_of(st.floats(0, 0.5), st.integers(1, 10_000)),
     st.floats(0, 1),
     st.sampled_from(["cosine", "linear"]),
+    st.floats(0, 0.99),
 )
 def test_rises_from_above_zero_to_the_peak_and_ends_at_the_floor(
-    total: int, given: float, floor: float, decay: Decay
+    total: int, given: float, floor: float, decay: Decay, hold: float
 ) -> None:
     warmup = warmup_steps(given, total)
-    rates = [learning_rate(step, total, 1e-3, warmup, floor, decay) for step in range(total)]
+    rates = [learning_rate(step, total, 1e-3, warmup, floor, decay, hold) for step in range(total)]
     assert rates[0] > 0
     assert rates[warmup] == pytest.approx(1e-3)
     assert max(rates) == pytest.approx(1e-3)
@@ -60,6 +61,13 @@ def test_linear_and_cosine_meet_in_the_middle_and_at_the_ends() -> None:
         cosine, linear = (learning_rate(step, 101, 1.0, 0, 0.2, decay) for decay in ("cosine", "linear"))
         assert cosine == pytest.approx(linear)
     assert learning_rate(25, 101, 1.0, 0, 0.2, "linear") < learning_rate(25, 101, 1.0, 0, 0.2, "cosine")
+
+
+def test_the_peak_is_held_and_the_whole_decay_follows() -> None:
+    rates = [learning_rate(step, 111, 1.0, 10, 0.1, "linear", 0.8) for step in range(111)]
+    assert set(rates[10:91]) == {1.0}
+    assert rates[100] == pytest.approx(0.55) and rates[110] == pytest.approx(0.1)
+    assert rates[91:] == sorted(rates[91:], reverse=True) and rates[91] < 1.0
 
 
 def test_a_floor_of_one_is_a_constant_rate() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flows.stage import complaint
+from flows.report import complaint
 
 SAID = "ERROR: failed to reproduce 'pretrain': failed to run: exec python -m tasks.pretrain, exited with {}"
 
