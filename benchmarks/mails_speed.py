@@ -8,6 +8,7 @@ medians. About 15 minutes (`daymill sample spam` first).
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import sys
@@ -34,11 +35,15 @@ Turn = Callable[[int], tuple[float, int, int]]  # seconds, useful tokens, places
 
 
 def main() -> None:
-    if len(sys.argv) > 1:
-        contestant(sys.argv[1])
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("contestant", nargs="?")
+    options.add_argument("--rounds", type=int, default=ROUNDS)
+    given = options.parse_args()
+    if given.contestant:
+        contestant(given.contestant)
         return
     names = [OURS, RANDOM, GROUPED]
-    told = contests(Path(__file__), names, ROUNDS)
+    told = contests(Path(__file__), names, given.rounds)
     speed = {name: median(turn[0] for turn in told[name]) for name in names}
     useful = {name: sum(turn[1] for turn in told[name]) / len(told[name]) for name in names}
     print(f"{'':28} {'useful tokens/s':>16} {'useful places':>14} {'ours is':>9} {'bar':>5}")

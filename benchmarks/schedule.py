@@ -44,10 +44,10 @@ SCHEDULES: dict[str, dict[str, Any]] = {
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--depth", type=int, default=2)
-    options.add_argument("--tokens", type=int, default=400_000)
+    options.add_argument("--depth", type=int, default=3)
+    options.add_argument("--tokens", type=int, default=800_000)
     options.add_argument("--seeds", type=int, default=3)
-    options.add_argument("--rates", type=float, nargs="+", default=[1e-3, 2e-3, 4e-3])
+    options.add_argument("--rates", type=float, nargs="+", default=[2e-3])
     options.add_argument("--schedules", nargs="+", choices=SCHEDULES, default=list(SCHEDULES), metavar="NAME")
     given = options.parse_args()
     config = PretrainConfig(tokens=given.tokens, rows=8, evaluations=1, save_every_s=1e9)
