@@ -36,8 +36,8 @@ pytestmark = pytest.mark.slow
 TOKENIZE = {"vocab_size": 300, "max_chars": 200, "tail": 0.5, "max_token_length": 16, "corpus": "corpus"}
 PRETRAIN: dict[str, Any] = {
     "depth": 1, "tokens": 4000, "length": 32, "max_len": 32, "rows": 4, "accumulate": 1, "lr": 2e-3, "warmup": 0.1,
-    "hold": 0.0, "floor": 0.05, "weight_decay": 0.1, "clip": 1.0, "dropout": 0.0, "precision": "fp32", "attention": "plain",
-    "emulate": False, "fp8_scaling": "tensor", "replay": None,
+    "hold": 0.0, "floor": 0.05, "weight_decay": 0.1, "clip": 1.0, "dropout": 0.0, "precision": "fp32",
+    "attention": "plain", "emulate": False, "fp8_scaling": "tensor", "replay": None,
     "save_every_s": 1, "save_share": 0.02, "compile": "off", "telemetry": {"every": 5, "wandb": "off"}, "seed": 0,
     "smoothing": 0.0, "activation": "swiglu", "head_dim": 32, "kv_heads": None,
     "dsrelu": {"theta": 0.3, "learned": False, "ramp": 0.3, "skip": "none", "skip_share": 0.6},
