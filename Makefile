@@ -45,7 +45,7 @@ bench-quality: $(READY) ## the sample over three seeds, beside TF-IDF (needs `ma
 bench-clean: $(READY) ## all that cleaning promises, beside its peers: about an hour (needs `daymill sample spam`)
 	PYTHONPATH=. $(BIN)/python benchmarks/clean.py
 
-bench-train: $(READY) ## all that the training engine promises, beside claims and peers: three hours (needs `daymill sample spam`)
+bench-train: $(READY) ## all that the training engine promises, beside claims and peers: four hours (needs `daymill sample spam`)
 	PYTHONPATH=. $(BIN)/python benchmarks/train.py
 
 up: $(READY) ## the Prefect UI with the pipeline's form, until Ctrl-C

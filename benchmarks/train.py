@@ -1,6 +1,6 @@
 """All that the training engine promises, measured part by part, each in a process of its own: `make bench-train`.
 
-Some three hours on two quiet cores; `--only NAME` runs one part. What each prints goes to artifacts/bench/train/ too.
+Some four hours on two quiet cores; `--only NAME` runs one part. What each prints goes to artifacts/bench/train/ too.
 """
 
 from __future__ import annotations

@@ -19,8 +19,10 @@ def learning_rate(
     """
     if step < warmup:
         return peak * (step + 1) / (warmup + 1)
-    begin = warmup + hold * max(0, total - 1 - warmup)
-    done = 0.0 if step <= begin else min(1.0, (step - begin) / (total - 1 - begin)) if total - 1 > begin else 1.0
+    begin, last = warmup + hold * max(0, total - 1 - warmup), total - 1
+    if step <= begin:
+        return peak
+    done = min(1.0, (step - begin) / (last - begin)) if last > begin else 1.0
     left = 1 - done if decay == "linear" else 0.5 * (1 + math.cos(math.pi * done))
     return peak * (floor + (1 - floor) * left)
 
